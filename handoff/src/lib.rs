@@ -1,0 +1,3 @@
+//! All that crosses a process boundary: frames, versions, descriptors, the channel.
+
+pub mod message;

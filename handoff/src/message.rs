@@ -1,0 +1,182 @@
+//! What supervisor and worker say to each other: one enum per direction.
+//!
+//! A conversation, for a fresh worker (an upgrade or a respawn) and for a reload alike:
+//!
+//! ```text
+//! supervisor                          worker
+//!   Hello              ───────────▶     (fresh worker only)
+//!                      ◀───────────   Hello
+//!   Prepare + region   ───────────▶     reads and checks the whole configuration
+//!                      ◀───────────   Plan | Refused
+//!   Listeners + FDs …  ───────────▶     (batches of at most 200; the last says so)
+//!                      ◀───────────   Ready | Refused
+//!   Activate           ───────────▶     switches atomically, starts to accept
+//!                      ◀───────────   Active
+//! ```
+//!
+//! and for the side that gives way: `Quiesce → Quiesced`, then `Drain → Drained` (or
+//! `Activate` once more, which takes the same generation up again: that is a revert).
+
+/// One configuration's number: 1 is the first, each accepted reload or upgrade adds one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode)]
+pub struct Generation(pub u64);
+
+/// A worker's number within one supervisor's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode)]
+pub struct WorkerId(pub u32);
+
+/// The literal `listen` text of a rule (or of the admin section): what a listener is known by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode)]
+pub struct ListenerKey(pub String);
+
+/// What a listening socket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode)]
+pub enum ListenerRole {
+    /// Clients of a rule.
+    Rule,
+    /// The admin HTTP server.
+    Admin,
+}
+
+/// A listening socket the worker's configuration asks for.
+#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+pub struct ListenerWanted {
+    /// Its identity across reloads.
+    pub key: ListenerKey,
+    /// What it is for.
+    pub role: ListenerRole,
+    /// The rule's name, for errors and status; `metrics` for the admin listener.
+    pub rule: String,
+    /// Where to bind. The unspecified IPv6 address with `dual_stack` takes IPv4 too.
+    pub address: std::net::SocketAddr,
+    /// Clear `IPV6_V6ONLY`; where IPv6 is missing, bind the IPv4 wildcard instead.
+    pub dual_stack: bool,
+}
+
+/// From the supervisor to a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToWorker {
+    /// First message to a fresh process.
+    Hello(HelloWorker),
+    /// Here is a configuration: say what it needs. Carries the region's descriptor when fresh.
+    Prepare(Prepare),
+    /// The sockets asked for; carries one descriptor an entry.
+    Listeners(Listeners),
+    /// Serve this generation from now on.
+    Activate(Generation),
+    /// Forget a prepared generation.
+    Abort(Generation),
+    /// Stop accepting; keep everything else, be ready to be activated again.
+    Quiesce,
+    /// End: let connections finish, cut what is left when the time is over, then exit.
+    Drain(Drain),
+    /// Alive? Answered with `Pong`.
+    Ping,
+}
+
+/// From a worker to the supervisor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToSupervisor {
+    /// First message of a fresh process.
+    Hello(HelloSupervisor),
+    /// The configuration is good and needs these sockets.
+    Plan(Plan),
+    /// The configuration is not taken; nothing has changed.
+    Refused(Refused),
+    /// Everything is compiled and held: can be activated at once.
+    Ready(Generation),
+    /// The generation serves.
+    Active(Generation),
+    /// No listener is polled any more.
+    Quiesced,
+    /// Every connection has ended or was cut; the process exits now.
+    Drained {
+        /// Connections that were cut by the time limit.
+        cut: u64,
+    },
+    /// Answer to `Ping`, also sent unasked once a second.
+    Pong(Pulse),
+    /// A message with the mandatory flag that this side does not know.
+    Nak {
+        /// The type number that was not understood.
+        kind: u16,
+    },
+}
+
+/// Body of [`ToWorker::Hello`].
+#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+pub struct HelloWorker {
+    /// The number given to the process.
+    pub worker: WorkerId,
+    /// The supervisor's version, for logs.
+    pub version: String,
+}
+
+/// Body of [`ToWorker::Prepare`].
+#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+pub struct Prepare {
+    /// The number the configuration will have.
+    pub generation: Generation,
+    /// How problems name the source: a path, or `-L`.
+    pub source: String,
+    /// The JSON text, opaque to the supervisor.
+    pub config: Vec<u8>,
+}
+
+/// Body of [`ToWorker::Listeners`].
+#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+pub struct Listeners {
+    /// The generation they are for.
+    pub generation: Generation,
+    /// One a descriptor, in the same order.
+    pub keys: Vec<ListenerKey>,
+    /// No more batches follow.
+    pub last: bool,
+}
+
+/// Body of [`ToWorker::Drain`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+pub struct Drain {
+    /// Milliseconds until what is left is cut; 0 cuts at once.
+    pub timeout_ms: u64,
+}
+
+/// Body of [`ToSupervisor::Hello`].
+#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+pub struct HelloSupervisor {
+    /// `major.minor.patch`.
+    pub version: String,
+    /// The worker's process id as it sees it.
+    pub pid: u32,
+}
+
+/// Body of [`ToSupervisor::Plan`].
+#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+pub struct Plan {
+    /// The generation it is for.
+    pub generation: Generation,
+    /// Every socket the configuration needs, kept and new alike; keys unique.
+    pub listeners: Vec<ListenerWanted>,
+    /// The configuration equals the serving one: there is nothing to do.
+    pub unchanged: bool,
+}
+
+/// Body of [`ToSupervisor::Refused`].
+#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+pub struct Refused {
+    /// The generation it is for.
+    pub generation: Generation,
+    /// Every problem, one line each, ready to be shown.
+    pub problems: Vec<String>,
+}
+
+/// A worker's sign of life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+pub struct Pulse {
+    /// The generation that serves (or served last).
+    pub generation: Generation,
+    /// Live client connections, all generations.
+    pub connections: u64,
+    /// Generations that still have connections but serve no new one.
+    pub retired_generations: u32,
+}

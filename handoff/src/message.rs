@@ -18,11 +18,15 @@
 //! `Activate` once more, which takes the same generation up again: that is a revert).
 
 /// One configuration's number: 1 is the first, each accepted reload or upgrade adds one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode,
+)]
 pub struct Generation(pub u64);
 
 /// A worker's number within one supervisor's life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode,
+)]
 pub struct WorkerId(pub u32);
 
 /// The literal `listen` text of a rule (or of the admin section): what a listener is known by.
@@ -30,7 +34,9 @@ pub struct WorkerId(pub u32);
 pub struct ListenerKey(pub String);
 
 /// What a listening socket is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode,
+)]
 pub enum ListenerRole {
     /// Clients of a rule.
     Rule,

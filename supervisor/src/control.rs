@@ -1,0 +1,7 @@
+//! The control socket: how `baton reload`, `upgrade`, `status` and `stop` reach the supervisor.
+//!
+//! One request a connection, then answers until `done`: a JSON object a line in both directions.
+
+pub mod client;
+pub mod protocol;
+pub(crate) mod server;

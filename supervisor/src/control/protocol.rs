@@ -1,0 +1,149 @@
+//! The words of the control socket. `status` is a stable interface: fields are only added.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest request line that is read, in bytes.
+pub(crate) const REQUEST_MAX: usize = 16 * 1024;
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// Read the configuration again and switch to it.
+    Reload,
+    /// Replace the worker by a new process.
+    Upgrade {
+        /// The file to start; absent for the installed one.
+        binary: Option<PathBuf>,
+        /// Also a build that failed repeatedly.
+        force: bool,
+    },
+    /// How things are.
+    Status,
+    /// End after draining.
+    Stop,
+}
+
+/// One line of the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum Response {
+    /// A phase has begun.
+    Progress {
+        /// The phase's name, as in `status`.
+        phase: String,
+        /// A sentence for people.
+        text: String,
+    },
+    /// Answer to [`Request::Status`]; nothing follows.
+    Status(Box<Status>),
+    /// The request is finished; nothing follows.
+    Done(Done),
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Whether what was asked for has happened.
+    pub ok: bool,
+    /// A sentence for people.
+    pub message: String,
+    /// Everything that was wrong, one line each; empty when `ok`.
+    pub problems: Vec<String>,
+    /// Milliseconds from the request to this line.
+    pub duration_ms: u64,
+}
+
+/// The state of an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The supervisor itself.
+    pub supervisor: SupervisorStatus,
+    /// Every live worker.
+    pub workers: Vec<WorkerStatus>,
+    /// Every listening socket.
+    pub listeners: Vec<ListenerStatus>,
+    /// What is going on right now.
+    pub transition: Option<TransitionStatus>,
+    /// What went on last.
+    pub last_transition: Option<LastTransition>,
+}
+
+/// [`Status::supervisor`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SupervisorStatus {
+    /// Process id.
+    pub pid: u32,
+    /// `major.minor.patch`.
+    pub version: String,
+    /// Whole seconds since the start.
+    pub uptime_seconds: u64,
+    /// `starting`, `running`, `degraded` (nothing serves, listeners are held) or `stopping`.
+    pub state: String,
+}
+
+/// One of [`Status::workers`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Process id.
+    pub pid: u32,
+    /// `major.minor.patch`; empty before its first message.
+    pub version: String,
+    /// The configuration it serves or served last.
+    pub generation: u64,
+    /// What it is to us.
+    pub role: WorkerRole,
+    /// Live client connections, as of its last sign of life.
+    pub connections: u64,
+}
+
+/// [`WorkerStatus::role`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerRole {
+    /// Not yet active.
+    Starting,
+    /// Accepts new connections.
+    Serving,
+    /// Accepts none, may be activated again.
+    Standby,
+    /// Lets its connections end.
+    Retiring,
+}
+
+/// One of [`Status::listeners`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListenerStatus {
+    /// The rule's name; `metrics` for the admin listener.
+    pub rule: String,
+    /// `ip:port` as bound.
+    pub address: String,
+    /// The socket's inode: the same number is the same socket.
+    pub inode: u64,
+}
+
+/// [`Status::transition`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransitionStatus {
+    /// `start`, `reload`, `upgrade`, `respawn` or `stop`.
+    pub kind: String,
+    /// Where it is.
+    pub phase: String,
+    /// Milliseconds since it began.
+    pub since: u64,
+}
+
+/// [`Status::last_transition`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastTransition {
+    /// As in [`TransitionStatus::kind`].
+    pub kind: String,
+    /// `ok`, `unchanged`, `refused` or `reverted`.
+    pub result: String,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// Everything that was wrong.
+    pub problems: Vec<String>,
+}

@@ -1,0 +1,193 @@
+//! An executable file that workers are started from.
+//!
+//! The file is opened once, and what was opened is what is checked and what is run: a package
+//! upgrade in the middle, a rename or a deletion changes nothing for a program already in hand.
+//! The way to run an opened file is its path under `/proc/self/fd`, never `/proc/self/exe`, which
+//! names the supervisor's own image: after an upgrade that is the old one.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
+
+use crate::child::Child;
+use crate::privilege::Identity;
+
+/// The argument that starts the worker role.
+pub const WORKER_ARGUMENT: &str = "worker";
+/// The option that makes a binary introduce itself with a [`SelfCheck`] line and exit.
+pub const SELF_CHECK_ARGUMENT: &str = "--self-check";
+
+/// Environment that is between the service manager and the supervisor alone.
+const PRIVATE_ENVIRONMENT: [&str; 6] = [
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+];
+
+/// Longest answer to a self-check that is read.
+const SELF_CHECK_MAX: usize = 4096;
+
+/// What tells two builds apart: device, inode, size and modification time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BuildId {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl BuildId {
+    /// A build that exists only in tests of the state machine.
+    #[cfg(test)]
+    pub(crate) fn fake(inode: u64) -> Self {
+        Self { device: 0, inode, size: 0, modified: (0, 0) }
+    }
+}
+
+/// How a binary introduces itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelfCheck {
+    /// `major.minor.patch`.
+    pub version: String,
+    /// Lowest handoff protocol it speaks.
+    pub protocol_min: u16,
+    /// Highest handoff protocol it speaks.
+    pub protocol_max: u16,
+}
+
+/// An opened executable.
+#[derive(Debug)]
+pub(crate) struct Program {
+    path: PathBuf,
+    file: OwnedFd,
+    build: BuildId,
+}
+
+impl Program {
+    /// Opens the file at an absolute path.
+    ///
+    /// # Errors
+    /// When it is missing, no regular file, or not executable for anyone.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file: File =
+            OpenOptions::new().read(true).custom_flags(nix::libc::O_PATH).open(path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        if meta.mode() & 0o111 == 0 {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not executable"));
+        }
+        let build = BuildId {
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+        };
+        Ok(Self { path: path.into(), file: file.into(), build })
+    }
+
+    /// Where it was opened.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which build it is.
+    pub(crate) fn build(&self) -> BuildId {
+        self.build
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        command.as_std_mut().env_clear().envs(public_environment());
+        command.arg0(&self.path).kill_on_drop(true);
+        command
+    }
+
+    /// Runs the file with [`SELF_CHECK_ARGUMENT`].
+    ///
+    /// # Errors
+    /// A sentence about what is wrong: it does not run, takes longer than `limit`, exits with a
+    /// failure, or does not introduce itself.
+    pub(crate) async fn self_check(&self, limit: Duration) -> Result<SelfCheck, String> {
+        let path = self.path.display();
+        let mut command = self.command();
+        command.arg(SELF_CHECK_ARGUMENT).stdin(Stdio::null()).stderr(Stdio::null());
+        let output = match tokio::time::timeout(limit, command.output()).await {
+            Err(_) => return Err(format!("{path}: no answer to its self-check within {limit:?}")),
+            Ok(Err(error)) => return Err(format!("{path}: cannot be run: {error}")),
+            Ok(Ok(output)) => output,
+        };
+        if !output.status.success() {
+            return Err(format!("{path}: its self-check failed ({})", output.status));
+        }
+        let answer = output.stdout.get(..output.stdout.len().min(SELF_CHECK_MAX)).unwrap_or(&[]);
+        serde_json::from_slice(answer).map_err(|error| {
+            format!("{path}: is no baton: its self-check says nothing known ({error})")
+        })
+    }
+
+    /// Starts a worker with `control` as its standard input, in a process group of its own so
+    /// that a terminal's signals reach the supervisor alone.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(crate) fn spawn_worker(
+        &self,
+        control: OwnedFd,
+        identity: Option<Identity>,
+    ) -> io::Result<Child> {
+        let mut command = self.command();
+        command.arg(WORKER_ARGUMENT).stdin(Stdio::from(control)).process_group(0);
+        command.kill_on_drop(false);
+        if let Some(identity) = identity {
+            command.arg("--identity").arg(identity.to_string());
+        }
+        Child::start(command)
+    }
+}
+
+fn public_environment() -> impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)> {
+    std::env::vars_os()
+        .filter(|(name, _)| !PRIVATE_ENVIRONMENT.iter().any(|private| name == private))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_run_is_not_opened() {
+        assert!(Program::open(Path::new("/")).is_err());
+        assert!(Program::open(Path::new("/etc/passwd")).is_err());
+        assert!(Program::open(Path::new("/nowhere/baton")).is_err());
+    }
+
+    #[test]
+    fn the_same_file_is_the_same_build() {
+        let shell = Program::open(Path::new("/bin/sh")).unwrap();
+        assert_eq!(shell.build(), Program::open(Path::new("/bin/sh")).unwrap().build());
+        assert_ne!(shell.build(), Program::open(Path::new("/bin/cat")).unwrap().build());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_program_that_is_no_baton_fails_its_self_check() {
+        let limit = Duration::from_secs(30);
+        let echo = Program::open(&std::fs::canonicalize("/bin/echo").unwrap()).unwrap();
+        let problem = echo.self_check(limit).await.unwrap_err();
+        assert!(problem.contains("is no baton"), "{problem}");
+        let fails = Program::open(&std::fs::canonicalize("/bin/false").unwrap()).unwrap();
+        let problem = fails.self_check(limit).await.unwrap_err();
+        assert!(problem.contains("self-check failed"), "{problem}");
+    }
+}

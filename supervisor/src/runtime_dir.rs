@@ -1,0 +1,198 @@
+//! The directory one instance lives in: lock, control socket, metrics region.
+//!
+//! The lock is an `flock` on a file that is never removed: a lock file that is unlinked can be
+//! locked twice. The directory must belong to us alone, because whoever can write into it could
+//! put a socket of its own where clients look for ours.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::Uid;
+
+/// The control socket's file name.
+pub const CONTROL_SOCKET: &str = "control.sock";
+const LOCK_FILE: &str = "lock";
+
+/// Longest path a Unix socket address can hold, without the terminating NUL (unix(7)).
+const SOCKET_PATH_MAX: usize = 107;
+
+/// Why the runtime directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeDirError {
+    /// An operation on it failed.
+    #[error("runtime directory {path}: cannot {operation}: {source}")]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// What was tried.
+        operation: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Somebody else could write into it.
+    #[error(
+        "runtime directory {path}: {what}; it must be a directory of user {uid} with mode 0700"
+    )]
+    Unsafe {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+        /// Our user id.
+        uid: u32,
+    },
+    /// The socket's path would not fit into an address.
+    #[error(
+        "runtime directory {path}: the path is too long for a socket inside it ({len} bytes, at most {SOCKET_PATH_MAX})"
+    )]
+    TooLong {
+        /// The directory.
+        path: PathBuf,
+        /// Length of the socket's path.
+        len: usize,
+    },
+    /// Another instance holds the lock.
+    #[error("another instance is running in {path} ({holder})")]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+        /// `pid N`, or that it is unknown.
+        holder: String,
+    },
+}
+
+/// A locked runtime directory; the lock lasts as long as the value.
+#[derive(Debug)]
+pub struct RuntimeDir {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl RuntimeDir {
+    /// Creates the directory (0700) where it is missing, checks it, and locks it.
+    ///
+    /// # Errors
+    /// When it cannot be created, is open to others, or another instance holds it.
+    pub fn open(path: &Path) -> Result<Self, RuntimeDirError> {
+        let socket_len = path.join(CONTROL_SOCKET).as_os_str().len();
+        if socket_len > SOCKET_PATH_MAX {
+            return Err(RuntimeDirError::TooLong { path: path.into(), len: socket_len });
+        }
+        let io_error =
+            |operation| move |source| RuntimeDirError::Io { path: path.into(), operation, source };
+        match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(io_error("create it")(error)),
+        }
+        check_ownership(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW)
+            .open(path.join(LOCK_FILE))
+            .map_err(io_error("open the lock"))?;
+        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
+                return Err(RuntimeDirError::Locked {
+                    path: path.into(),
+                    holder: holder(&mut file),
+                });
+            }
+            Err((_, errno)) => return Err(io_error("lock it")(errno.into())),
+        };
+        lock.set_len(0)
+            .and_then(|()| lock.rewind())
+            .and_then(|()| writeln!(lock, "{}", std::process::id()))
+            .map_err(io_error("write the lock"))?;
+        Ok(Self { path: path.into(), _lock: lock })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the control socket is.
+    #[must_use]
+    pub fn control_socket(&self) -> PathBuf {
+        self.path.join(CONTROL_SOCKET)
+    }
+}
+
+fn check_ownership(path: &Path) -> Result<(), RuntimeDirError> {
+    let uid = Uid::effective();
+    let unsafe_dir =
+        |what: String| RuntimeDirError::Unsafe { path: path.into(), what, uid: uid.as_raw() };
+    let meta = fs::symlink_metadata(path).map_err(|source| RuntimeDirError::Io {
+        path: path.into(),
+        operation: "inspect it",
+        source,
+    })?;
+    if !meta.is_dir() {
+        return Err(unsafe_dir("it is not a directory".into()));
+    }
+    if meta.uid() != uid.as_raw() {
+        return Err(unsafe_dir(format!("it belongs to user {}", meta.uid())));
+    }
+    let mode = meta.permissions().mode() & 0o777;
+    if mode & 0o022 != 0 {
+        return Err(unsafe_dir(format!("others may write to it (mode {mode:04o})")));
+    }
+    Ok(())
+}
+
+fn holder(lock: &mut File) -> String {
+    let mut text = String::new();
+    match lock.take(32).read_to_string(&mut text) {
+        Ok(_) if !text.trim().is_empty() => format!("pid {}", text.trim()),
+        Ok(_) | Err(_) => "pid unknown".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("baton-rtd-{}-{name}", std::process::id()));
+        let _gone = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn a_second_instance_is_told_who_holds_the_directory() {
+        let path = scratch("lock");
+        let first = RuntimeDir::open(&path).unwrap();
+        let error = RuntimeDir::open(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
+        drop(first);
+        drop(RuntimeDir::open(&path).unwrap());
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_refused() {
+        let path = scratch("mode");
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = RuntimeDir::open(&path).unwrap_err().to_string();
+        assert!(error.contains("others may write to it (mode 0777)"), "{error}");
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_refused_before_anything_is_made() {
+        let path = std::env::temp_dir().join("x".repeat(120));
+        assert!(matches!(RuntimeDir::open(&path), Err(RuntimeDirError::TooLong { .. })));
+        assert!(!path.exists());
+    }
+}

@@ -55,13 +55,90 @@ pub struct LineIndex(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptId(pub u8);
 
+/// A set of the targets of one rule, by position; a rule has at most 128.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct TargetSet(u128);
+
+impl TargetSet {
+    /// The most targets a rule may have.
+    pub const CAPACITY: u16 = 128;
+
+    /// Adds a target; a position of 128 or more is not representable and is left out.
+    pub fn insert(&mut self, target: u16) {
+        if target < Self::CAPACITY {
+            self.0 |= 1 << target;
+        }
+    }
+
+    /// Whether a target is in the set.
+    #[must_use]
+    pub fn contains(self, target: u16) -> bool {
+        target < Self::CAPACITY && self.0 & (1 << target) != 0
+    }
+
+    /// Whether no target is in the set.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl FromIterator<u16> for TargetSet {
+    fn from_iter<I: IntoIterator<Item = u16>>(targets: I) -> Self {
+        let mut set = Self::default();
+        for target in targets {
+            set.insert(target);
+        }
+        set
+    }
+}
+
+/// What the first bytes of a client said; from `classify/` to `route/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The mode has no rule about content; nothing was read.
+    Unread,
+    /// `regex`: every target whose pattern matched; empty when classification ended without
+    /// a match (time limit, end of stream, 4096 bytes, or nothing can match any more).
+    Patterns(TargetSet),
+    /// `tls`: what a complete ClientHello asked for.
+    Hello(Hello),
+    /// `tls`: no ClientHello, or one that was cut or cannot be parsed.
+    Opaque,
+}
+
+/// What routing needs of a ClientHello.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Hello {
+    /// The server name, lower-cased and without its trailing dot; `None` when there is none
+    /// or it is not a DNS name (empty, an address, with a NUL).
+    pub server_name: Option<Box<str>>,
+    /// The offered protocols in wire form: each one a length byte and that many bytes.
+    pub alpn: Box<[u8]>,
+}
+
+impl Hello {
+    /// The offered protocols in order; ends at the first entry that is empty or cut short.
+    pub fn protocols(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest: &[u8] = &self.alpn;
+        std::iter::from_fn(move || {
+            let (&length, tail) = rest.split_first()?;
+            let (protocol, tail) = tail.split_at_checked(usize::from(length))?;
+            rest = tail;
+            (!protocol.is_empty()).then_some(protocol)
+        })
+    }
+}
+
 /// How an attempt takes its place in the dial bulkhead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Quota {
-    /// Wait for a free place, at most 250 ms.
+    /// Wait for a free place, at most 250 ms and never beyond the attempt's deadline.
     Wait,
     /// Only when a place is free right now.
     Immediate,
+    /// One of the separate background places, only when free right now.
+    Background,
 }
 
 /// What the dialler must do next; said by a selection machine in `select/`.
@@ -77,18 +154,27 @@ pub enum Step {
         deadline: Moment,
         /// How it takes its quota.
         quota: Quota,
+        /// A prewarmed socket will not do: the dial is a measurement or a probe.
+        fresh: bool,
     },
-    /// Send `Event::Woke` at this moment unless something happens earlier.
+    /// Send `Event::Woke` at this moment; a later `WakeAt` replaces an earlier one.
     WakeAt(Moment),
-    /// Stop an attempt; it is neutral for the line.
+    /// Stop an attempt; it is neutral for the line. Nothing may be told about it afterwards
+    /// (an event that crosses the cancel is ignored).
     Cancel(AttemptId),
-    /// This attempt's socket is the connection's upstream; the machine is done.
+    /// This attempt's socket is the connection's upstream; the machine is done. Every other
+    /// attempt has been cancelled by an earlier step of the same batch.
     Use(AttemptId),
     /// Nothing is left to try; the machine is done.
     GiveUp(GiveUp),
 }
 
 /// What happened to an attempt; told to a selection machine.
+///
+/// Of one attempt come, in this order: `Started` unless a prewarmed socket was used, then one
+/// of `Connected` and `Failed`; or, instead of all of them, one of `TargetFull` and
+/// `ProcessFull`. A deadline that passes while the attempt still waits for quota is one of the
+/// latter two, never a failure of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// Quota was taken and the connect began (the hedge clock starts here).
@@ -126,6 +212,23 @@ pub enum Fault {
     Local,
 }
 
+/// How the relay of a connection ended, as far as its line is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RelayEnd {
+    /// Both directions ended in order; `carried` when at least one byte went through.
+    Clean {
+        /// Whether any byte went through, in either direction.
+        carried: bool,
+    },
+    /// The upstream broke before it gave a single byte: writing the client's first bytes
+    /// failed, or the first read did. Clearly the upstream's fault.
+    AtOnce,
+    /// Any other error of either side: no fault of the line, but a cached winner is dropped.
+    Broken,
+    /// The client left or the connection moved to another process: says nothing.
+    Neutral,
+}
+
 /// Why a connection ends without an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GiveUp {
@@ -137,4 +240,23 @@ pub enum GiveUp {
     Deadline,
     /// The process has no dial quota left.
     QuotaExhausted,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offered_protocols_are_read_in_order_and_end_at_a_cut_entry() {
+        let hello = Hello { server_name: None, alpn: (*b"\x02h2\x08http/1.1\x09cut").into() };
+        let offered: Vec<_> = hello.protocols().collect();
+        assert_eq!(offered, [&b"h2"[..], b"http/1.1"]);
+    }
+
+    #[test]
+    fn a_target_beyond_the_limit_is_in_no_set() {
+        let set: TargetSet = [0, 127, 128, 500].into_iter().collect();
+        assert!(set.contains(0) && set.contains(127));
+        assert!(!set.contains(128) && !set.contains(500) && !set.contains(1));
+    }
 }

@@ -1,0 +1,5 @@
+//! Who is let in: listening sockets, limits, lists, and how accepting pauses when the process
+//! has run out of descriptors.
+
+pub(crate) mod admission;
+pub(crate) mod backoff;

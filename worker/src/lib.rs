@@ -8,3 +8,4 @@ pub mod flow;
 mod lifecycle;
 #[allow(dead_code, unused_imports)]
 mod logging;
+pub mod net;

@@ -1,0 +1,50 @@
+//! Socket options.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+/// How long a connection is silent before the kernel probes its peer: 30 s, on both sides.
+pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+
+/// Sets what every relayed socket has: no Nagle delay, keep-alive after [`KEEPALIVE_IDLE`].
+///
+/// Three calls, so do it once on a listener: what is accepted from it inherits all of them.
+///
+/// # Errors
+/// Whatever `setsockopt` reports.
+pub fn tune(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let socket = SockRef::from(&socket);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_IDLE))
+}
+
+/// Makes the close of `socket` a reset: the peer sees `ECONNRESET`, not the end of a stream.
+///
+/// Linger 0: what is still in the send queue is thrown away with it. Has no effect while
+/// another descriptor of the same socket is open.
+///
+/// # Errors
+/// Whatever `setsockopt` reports.
+pub fn discard_on_close(socket: BorrowedFd<'_>) -> io::Result<()> {
+    SockRef::from(&socket).set_linger(Some(Duration::ZERO))
+}
+
+/// Closes `socket` with a reset, see [`discard_on_close`].
+pub fn reset(socket: OwnedFd) {
+    // The option cannot fail on a TCP socket; if it did, closing is still all that is left.
+    if let Err(error) = discard_on_close(socket.as_fd()) {
+        tracing::debug!(%error, "cannot make a close a reset");
+    }
+}
+
+/// Leaves urgent data in the stream instead of taking it out, so that a relay passes it on as
+/// ordinary bytes.
+///
+/// # Errors
+/// Whatever `setsockopt` reports.
+pub fn inline_urgent(socket: BorrowedFd<'_>) -> io::Result<()> {
+    SockRef::from(&socket).set_out_of_band_inline(true)
+}

@@ -1,3 +1,28 @@
 //! All that crosses a process boundary: frames, versions, descriptors, the channel.
+//!
+//! Read from the outside in: [`SupervisorEnd`] and [`WorkerEnd`] are the two ends of a control
+//! channel (`role`); under them one packet each way with its descriptors (`channel`), the
+//! descriptors' checks (`bundle`), the header ([`frame`]), the body (`codec`) and the protocol's
+//! tables (`message/wire.rs`). What is said, and when, is in [`message`].
+//!
+//! Everything received is untrusted: it is bounded in size and number before it is looked at, and
+//! a message that fails any check is closed with all its descriptors, answered with a `Nak` where
+//! the sender waits for one, and leaves the channel usable.
 
+mod bundle;
+mod channel;
+mod codec;
+mod fault;
+pub mod frame;
+pub mod inherit;
+mod memfd;
 pub mod message;
+mod role;
+pub mod version;
+
+pub use channel::pair;
+pub use codec::CodecError;
+pub use fault::{Fault, NakError, RecvError, SendError};
+pub use frame::{Kind, Transaction};
+pub use memfd::MemfdError;
+pub use role::{Received, SupervisorEnd, WorkerEnd};

@@ -17,26 +17,25 @@
 //! and for the side that gives way: `Quiesce → Quiesced`, then `Drain → Drained` (or
 //! `Activate` once more, which takes the same generation up again: that is a revert).
 
+use crate::codec::{Decode, Encode};
+
+mod wire;
+pub(crate) use wire::{Message, name};
+
 /// One configuration's number: 1 is the first, each accepted reload or upgrade adds one.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Generation(pub u64);
 
 /// A worker's number within one supervisor's life.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct WorkerId(pub u32);
 
 /// The literal `listen` text of a rule (or of the admin section): what a listener is known by.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct ListenerKey(pub String);
 
 /// What a listening socket is for.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bincode::Encode, bincode::Decode,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum ListenerRole {
     /// Clients of a rule.
     Rule,
@@ -45,7 +44,7 @@ pub enum ListenerRole {
 }
 
 /// A listening socket the worker's configuration asks for.
-#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct ListenerWanted {
     /// Its identity across reloads.
     pub key: ListenerKey,
@@ -78,6 +77,8 @@ pub enum ToWorker {
     Drain(Drain),
     /// Alive? Answered with `Pong`.
     Ping,
+    /// A mandatory message of the worker was not taken.
+    Nak(Nak),
 }
 
 /// From a worker to the supervisor.
@@ -102,15 +103,12 @@ pub enum ToSupervisor {
     },
     /// Answer to `Ping`, also sent unasked once a second.
     Pong(Pulse),
-    /// A message with the mandatory flag that this side does not know.
-    Nak {
-        /// The type number that was not understood.
-        kind: u16,
-    },
+    /// A mandatory message of the supervisor was not taken.
+    Nak(Nak),
 }
 
 /// Body of [`ToWorker::Hello`].
-#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HelloWorker {
     /// The number given to the process.
     pub worker: WorkerId,
@@ -119,7 +117,7 @@ pub struct HelloWorker {
 }
 
 /// Body of [`ToWorker::Prepare`].
-#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepare {
     /// The number the configuration will have.
     pub generation: Generation,
@@ -130,7 +128,7 @@ pub struct Prepare {
 }
 
 /// Body of [`ToWorker::Listeners`].
-#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listeners {
     /// The generation they are for.
     pub generation: Generation,
@@ -141,14 +139,14 @@ pub struct Listeners {
 }
 
 /// Body of [`ToWorker::Drain`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drain {
     /// Milliseconds until what is left is cut; 0 cuts at once.
     pub timeout_ms: u64,
 }
 
 /// Body of [`ToSupervisor::Hello`].
-#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HelloSupervisor {
     /// `major.minor.patch`.
     pub version: String,
@@ -157,7 +155,7 @@ pub struct HelloSupervisor {
 }
 
 /// Body of [`ToSupervisor::Plan`].
-#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The generation it is for.
     pub generation: Generation,
@@ -168,7 +166,7 @@ pub struct Plan {
 }
 
 /// Body of [`ToSupervisor::Refused`].
-#[derive(Debug, Clone, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The generation it is for.
     pub generation: Generation,
@@ -177,7 +175,7 @@ pub struct Refused {
 }
 
 /// A worker's sign of life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, bincode::Encode, bincode::Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pulse {
     /// The generation that serves (or served last).
     pub generation: Generation,
@@ -185,4 +183,15 @@ pub struct Pulse {
     pub connections: u64,
     /// Generations that still have connections but serve no new one.
     pub retired_generations: u32,
+}
+
+/// "I did not take that message": its type or a field of it is unknown here, its body is
+/// malformed, or its descriptors did not arrive. Sent by the channel itself, under the refused
+/// message's transaction; only for mandatory messages, and never in answer to another `Nak`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nak {
+    /// The type number that was not taken.
+    pub kind: u16,
+    /// Why, for people.
+    pub reason: String,
 }

@@ -1,0 +1,124 @@
+//! The descriptors of one message, and what each message may carry.
+//!
+//! Descriptors arrive owned, so whatever check fails, dropping the bundle closes them all: none
+//! is ever left behind in the table of a process that does not know it has it.
+
+use crate::fault::Fault;
+use crate::frame::{Header, Kind, Place};
+use crate::memfd::unseal;
+use socket2::{Domain, Protocol, SockRef, Type};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// What a descriptor has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DescriptorKind {
+    /// A TCP socket over IPv4 or IPv6 that listens.
+    Listener,
+    /// The metrics region: a regular file, which a memfd is too.
+    Region,
+}
+
+/// How many descriptors a message travels with, and of which kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Carries {
+    pub(crate) kind: DescriptorKind,
+    pub(crate) least: usize,
+    pub(crate) most: usize,
+}
+
+impl Carries {
+    /// No descriptor at all.
+    pub(crate) const NOTHING: Self = Self { kind: DescriptorKind::Region, least: 0, most: 0 };
+
+    pub(crate) fn allows(self, count: usize) -> bool {
+        (self.least..=self.most).contains(&count)
+    }
+}
+
+impl DescriptorKind {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Listener => "a listening TCP socket",
+            Self::Region => "a regular file or memfd",
+        }
+    }
+
+    fn matches(self, fd: &OwnedFd) -> bool {
+        match self {
+            Self::Listener => is_tcp_listener(fd),
+            Self::Region => is_regular_file(fd),
+        }
+    }
+}
+
+/// A failing question means that it is no socket, or not of this kind: either way not taken.
+fn is_tcp_listener(fd: &OwnedFd) -> bool {
+    let socket = SockRef::from(fd);
+    matches!(socket.r#type(), Ok(Type::STREAM))
+        && matches!(socket.domain(), Ok(Domain::IPV4 | Domain::IPV6))
+        && matches!(socket.protocol(), Ok(Some(Protocol::TCP)))
+        && matches!(socket.is_listener(), Ok(true))
+}
+
+fn is_regular_file(fd: &OwnedFd) -> bool {
+    // `File` is only the way to ask; the descriptor stays with the bundle.
+    fd.as_fd()
+        .try_clone_to_owned()
+        .and_then(|copy| File::from(copy).metadata())
+        .is_ok_and(|metadata| metadata.is_file())
+}
+
+/// Received descriptors whose number agrees with the header.
+#[derive(Debug)]
+pub(crate) struct Bundle {
+    kind: Kind,
+    fds: Vec<OwnedFd>,
+}
+
+impl Bundle {
+    /// Pairs the descriptors of a message with its header.
+    ///
+    /// `lost`: the kernel said that it dropped some (`MSG_CTRUNC`).
+    pub(crate) fn pair(header: &Header, fds: Vec<OwnedFd>, lost: bool) -> Result<Self, Fault> {
+        let (kind, declared, received) = (header.kind, header.fds, fds.len());
+        if lost {
+            Err(Fault::Lost { kind, declared, received })
+        } else if declared != received {
+            Err(Fault::Count { kind, declared, received })
+        } else {
+            Ok(Self { kind, fds })
+        }
+    }
+
+    /// Takes the body out of the last descriptor, if that is where it is.
+    pub(crate) fn take_body(&mut self, header: &Header) -> Result<Option<Vec<u8>>, Fault> {
+        match header.place {
+            Place::Inline => Ok(None),
+            Place::Memfd => {
+                let Some(fd) = self.fds.pop() else {
+                    return Err(Fault::Count { kind: self.kind, declared: 1, received: 0 });
+                };
+                let body = unseal(fd, header.body_len)
+                    .map_err(|source| Fault::Memfd { kind: self.kind, source })?;
+                Ok(Some(body))
+            }
+        }
+    }
+
+    /// Hands the descriptors out once all of them are what the message says.
+    pub(crate) fn check(self, carries: Carries) -> Result<Vec<OwnedFd>, Fault> {
+        let Self { kind, fds } = self;
+        if !carries.allows(fds.len()) {
+            let Carries { least, most, .. } = carries;
+            return Err(Fault::Manifest { kind, least, most, received: fds.len() });
+        }
+        match fds.iter().position(|fd| !carries.kind.matches(fd)) {
+            Some(index) => Err(Fault::Descriptor { kind, index, expected: carries.kind.text() }),
+            None => Ok(fds),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

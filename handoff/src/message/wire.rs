@@ -1,0 +1,267 @@
+//! Type numbers, field tags and descriptor rules of every message: the protocol's tables.
+//!
+//! Numbers and tags are never used again for something else. A new optional message or field is
+//! compatible; everything else is a new protocol version (and new golden files).
+
+use super::{
+    Drain, Generation, HelloSupervisor, HelloWorker, Listeners, Nak, Plan, Prepare, Pulse, Refused,
+    ToSupervisor, ToWorker,
+};
+use crate::bundle::{Carries, DescriptorKind};
+use crate::codec::{CodecError, Fields, Writer};
+use crate::frame::{Direction, HELLO, Kind, NAK};
+
+/// Most listeners a plan may ask for: far beyond any sane configuration, far below what would
+/// hurt the supervisor.
+const MAX_LISTENERS: usize = 4096;
+
+/// An enum of messages in one direction.
+pub(crate) trait Message: Sized {
+    const DIRECTION: Direction;
+
+    fn kind(&self) -> Kind;
+    /// What descriptors the message travels with.
+    fn carries(&self) -> Carries;
+    fn write(&self, out: &mut Writer) -> Result<(), CodecError>;
+    /// `None`: no such type.
+    fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Result<Self, CodecError>>;
+    fn nak(nak: Nak) -> Self;
+
+    /// A receiver that does not know the type must refuse it, not skip it. Signs of life may be
+    /// skipped, and a refusal is never refused.
+    fn mandatory(&self) -> bool;
+
+    /// The body as it travels.
+    fn encode(&self) -> Result<Vec<u8>, CodecError> {
+        let mut out = Writer::default();
+        self.write(&mut out)?;
+        Ok(out.finish())
+    }
+
+    /// Reads a body of the given type. `None`: no such type.
+    fn decode(kind: Kind, body: &[u8]) -> Option<Result<Self, CodecError>> {
+        let mut fields = match Fields::parse(body) {
+            Ok(fields) => fields,
+            // An unknown type's body is nobody's business, not even to find it malformed.
+            Err(error) => return name(kind).map(|_| Err(error)),
+        };
+        let message = match Self::read(kind, &mut fields)? {
+            Ok(message) => message,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(fields.finish().map(|()| message))
+    }
+}
+
+/// A struct that is a whole body.
+trait Body: Sized {
+    fn write(&self, out: &mut Writer) -> Result<(), CodecError>;
+    fn read(fields: &mut Fields<'_>) -> Result<Self, CodecError>;
+}
+
+macro_rules! body {
+    ($name:ident { $($tag:literal $field:ident),+ $(,)? }) => {
+        impl Body for $name {
+            fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
+                $(out.field($tag, &self.$field)?;)+
+                Ok(())
+            }
+            fn read(fields: &mut Fields<'_>) -> Result<Self, CodecError> {
+                Ok(Self { $($field: fields.take($tag)?),+ })
+            }
+        }
+    };
+}
+
+body!(HelloWorker { 1 worker, 2 version });
+body!(Prepare { 1 generation, 2 source, 3 config });
+body!(Listeners { 1 generation, 2 keys, 3 last });
+body!(Drain { 1 timeout_ms });
+body!(HelloSupervisor { 1 version, 2 pid });
+body!(Plan { 1 generation, 2 listeners, 3 unchanged });
+body!(Refused { 1 generation, 2 problems });
+body!(Pulse { 1 generation, 2 connections, 3 retired_generations });
+body!(Nak { 1 kind, 2 reason });
+
+impl Body for Generation {
+    fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
+        out.field(1, self)
+    }
+    fn read(fields: &mut Fields<'_>) -> Result<Self, CodecError> {
+        fields.take(1)
+    }
+}
+
+/// The type numbers of one direction with the names that errors use, in one place for the
+/// encoder, the decoder and the texts.
+macro_rules! kinds {
+    ($module:ident $direction:ident { $($name:ident = $number:expr),+ $(,)? }) => {
+        mod $module {
+            use super::*;
+            $(
+                #[allow(non_upper_case_globals, reason = "they mirror the enum's variants")]
+                pub(super) const $name: Kind = Kind::new(Direction::$direction, $number);
+            )+
+            pub(super) const NAMES: &[(Kind, &str)] = &[$(($name, stringify!($name))),+];
+        }
+    };
+}
+
+kinds!(to_worker ToWorker {
+    Hello = HELLO, Prepare = 2, Listeners = 3, Activate = 4, Abort = 5, Quiesce = 6, Drain = 7,
+    Ping = 8, Nak = NAK,
+});
+kinds!(to_supervisor ToSupervisor {
+    Hello = HELLO, Plan = 2, Refused = 3, Ready = 4, Active = 5, Quiesced = 6, Drained = 7,
+    Pong = 8, Nak = NAK,
+});
+
+/// The name of a known type.
+pub(crate) fn name(kind: Kind) -> Option<&'static str> {
+    let mut all = to_worker::NAMES.iter().chain(to_supervisor::NAMES);
+    all.find(|(known, _)| *known == kind).map(|(_, name)| *name)
+}
+
+impl Message for ToWorker {
+    const DIRECTION: Direction = Direction::ToWorker;
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Hello(_) => to_worker::Hello,
+            Self::Prepare(_) => to_worker::Prepare,
+            Self::Listeners(_) => to_worker::Listeners,
+            Self::Activate(_) => to_worker::Activate,
+            Self::Abort(_) => to_worker::Abort,
+            Self::Quiesce => to_worker::Quiesce,
+            Self::Drain(_) => to_worker::Drain,
+            Self::Ping => to_worker::Ping,
+            Self::Nak(_) => to_worker::Nak,
+        }
+    }
+
+    fn mandatory(&self) -> bool {
+        !matches!(self, Self::Ping | Self::Nak(_))
+    }
+
+    fn carries(&self) -> Carries {
+        match self {
+            Self::Prepare(_) => Carries { kind: DescriptorKind::Region, least: 0, most: 1 },
+            Self::Listeners(listeners) => {
+                let count = listeners.keys.len();
+                Carries { kind: DescriptorKind::Listener, least: count, most: count }
+            }
+            Self::Hello(_)
+            | Self::Activate(_)
+            | Self::Abort(_)
+            | Self::Quiesce
+            | Self::Drain(_)
+            | Self::Ping
+            | Self::Nak(_) => Carries::NOTHING,
+        }
+    }
+
+    fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
+        match self {
+            Self::Hello(body) => body.write(out),
+            Self::Prepare(body) => body.write(out),
+            Self::Listeners(body) => body.write(out),
+            Self::Activate(generation) | Self::Abort(generation) => generation.write(out),
+            Self::Drain(body) => body.write(out),
+            Self::Nak(body) => body.write(out),
+            Self::Quiesce | Self::Ping => Ok(()),
+        }
+    }
+
+    fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Result<Self, CodecError>> {
+        Some(match kind {
+            to_worker::Hello => Body::read(fields).map(Self::Hello),
+            to_worker::Prepare => Body::read(fields).map(Self::Prepare),
+            to_worker::Listeners => Body::read(fields).map(Self::Listeners),
+            to_worker::Activate => Body::read(fields).map(Self::Activate),
+            to_worker::Abort => Body::read(fields).map(Self::Abort),
+            to_worker::Quiesce => Ok(Self::Quiesce),
+            to_worker::Drain => Body::read(fields).map(Self::Drain),
+            to_worker::Ping => Ok(Self::Ping),
+            to_worker::Nak => Body::read(fields).map(Self::Nak),
+            _ => return None,
+        })
+    }
+
+    fn nak(nak: Nak) -> Self {
+        Self::Nak(nak)
+    }
+}
+
+impl Message for ToSupervisor {
+    const DIRECTION: Direction = Direction::ToSupervisor;
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Hello(_) => to_supervisor::Hello,
+            Self::Plan(_) => to_supervisor::Plan,
+            Self::Refused(_) => to_supervisor::Refused,
+            Self::Ready(_) => to_supervisor::Ready,
+            Self::Active(_) => to_supervisor::Active,
+            Self::Quiesced => to_supervisor::Quiesced,
+            Self::Drained { .. } => to_supervisor::Drained,
+            Self::Pong(_) => to_supervisor::Pong,
+            Self::Nak(_) => to_supervisor::Nak,
+        }
+    }
+
+    fn mandatory(&self) -> bool {
+        !matches!(self, Self::Pong(_) | Self::Nak(_))
+    }
+
+    fn carries(&self) -> Carries {
+        Carries::NOTHING
+    }
+
+    fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
+        match self {
+            Self::Hello(body) => body.write(out),
+            Self::Plan(body) => body.write(out),
+            Self::Refused(body) => body.write(out),
+            Self::Ready(generation) | Self::Active(generation) => generation.write(out),
+            Self::Quiesced => Ok(()),
+            Self::Drained { cut } => out.field(1, cut),
+            Self::Pong(body) => body.write(out),
+            Self::Nak(body) => body.write(out),
+        }
+    }
+
+    fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Result<Self, CodecError>> {
+        Some(match kind {
+            to_supervisor::Hello => Body::read(fields).map(Self::Hello),
+            to_supervisor::Plan => Body::read(fields).and_then(checked).map(Self::Plan),
+            to_supervisor::Refused => Body::read(fields).map(Self::Refused),
+            to_supervisor::Ready => Body::read(fields).map(Self::Ready),
+            to_supervisor::Active => Body::read(fields).map(Self::Active),
+            to_supervisor::Quiesced => Ok(Self::Quiesced),
+            to_supervisor::Drained => fields.take(1).map(|cut| Self::Drained { cut }),
+            to_supervisor::Pong => Body::read(fields).map(Self::Pong),
+            to_supervisor::Nak => Body::read(fields).map(Self::Nak),
+            _ => return None,
+        })
+    }
+
+    fn nak(nak: Nak) -> Self {
+        Self::Nak(nak)
+    }
+}
+
+/// What the supervisor relies on: it keeps one socket a key.
+fn checked(plan: Plan) -> Result<Plan, CodecError> {
+    if plan.listeners.len() > MAX_LISTENERS {
+        return Err(CodecError::Content("more listeners than any configuration has"));
+    }
+    let mut keys: Vec<_> = plan.listeners.iter().map(|wanted| &wanted.key).collect();
+    keys.sort_unstable();
+    if keys.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(CodecError::Content("two listeners have the same key"));
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests;

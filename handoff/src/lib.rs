@@ -14,6 +14,8 @@ mod channel;
 mod codec;
 mod fault;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod inherit;
 mod memfd;
 pub mod message;

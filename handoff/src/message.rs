@@ -19,6 +19,8 @@
 
 use crate::codec::{Decode, Encode};
 
+#[cfg(test)]
+pub(crate) mod samples;
 mod wire;
 pub(crate) use wire::{Message, name};
 
@@ -44,7 +46,7 @@ pub enum ListenerRole {
 }
 
 /// A listening socket the worker's configuration asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerWanted {
     /// Its identity across reloads.
     pub key: ListenerKey,
@@ -52,7 +54,8 @@ pub struct ListenerWanted {
     pub role: ListenerRole,
     /// The rule's name, for errors and status; `metrics` for the admin listener.
     pub rule: String,
-    /// Where to bind. The unspecified IPv6 address with `dual_stack` takes IPv4 too.
+    /// Where to bind. The unspecified IPv6 address with `dual_stack` takes IPv4 too. An IPv6
+    /// scope travels, a flow label does not (it has no meaning for a listener).
     pub address: std::net::SocketAddr,
     /// Clear `IPV6_V6ONLY`; where IPv6 is missing, bind the IPv4 wildcard instead.
     pub dual_stack: bool,

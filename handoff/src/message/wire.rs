@@ -4,12 +4,13 @@
 //! compatible; everything else is a new protocol version (and new golden files).
 
 use super::{
-    Drain, Generation, HelloSupervisor, HelloWorker, Listeners, Nak, Plan, Prepare, Pulse, Refused,
-    ToSupervisor, ToWorker,
+    Drain, Generation, HelloSupervisor, HelloWorker, ListenerKey, ListenerRole, ListenerWanted,
+    Listeners, Nak, Plan, Prepare, Pulse, Refused, ToSupervisor, ToWorker,
 };
 use crate::bundle::{Carries, DescriptorKind};
-use crate::codec::{CodecError, Fields, Writer};
+use crate::codec::{CodecError, Decode, Encode, Fields, Writer};
 use crate::frame::{Direction, HELLO, Kind, NAK};
+use std::net::SocketAddr;
 
 /// Most listeners a plan may ask for: far beyond any sane configuration, far below what would
 /// hurt the supervisor.
@@ -78,10 +79,67 @@ body!(Prepare { 1 generation, 2 source, 3 config });
 body!(Listeners { 1 generation, 2 keys, 3 last });
 body!(Drain { 1 timeout_ms });
 body!(HelloSupervisor { 1 version, 2 pid });
-body!(Plan { 1 generation, 2 listeners, 3 unchanged });
 body!(Refused { 1 generation, 2 problems });
 body!(Pulse { 1 generation, 2 connections, 3 retired_generations });
 body!(Nak { 1 kind, 2 reason });
+
+/// [`ListenerWanted`] as it travels: the codec drops the scope of an IPv6 address.
+#[derive(Encode, Decode)]
+struct WantedOnTheWire {
+    key: ListenerKey,
+    role: ListenerRole,
+    rule: String,
+    address: SocketAddr,
+    scope: u32,
+    dual_stack: bool,
+}
+
+impl From<&ListenerWanted> for WantedOnTheWire {
+    fn from(wanted: &ListenerWanted) -> Self {
+        let ListenerWanted { key, role, rule, address, dual_stack } = wanted.clone();
+        let scope = match address {
+            SocketAddr::V4(_) => 0,
+            SocketAddr::V6(address) => address.scope_id(),
+        };
+        Self { key, role, rule, address, scope, dual_stack }
+    }
+}
+
+impl From<WantedOnTheWire> for ListenerWanted {
+    fn from(wire: WantedOnTheWire) -> Self {
+        let WantedOnTheWire { key, role, rule, mut address, scope, dual_stack } = wire;
+        if let SocketAddr::V6(address) = &mut address {
+            address.set_scope_id(scope);
+        }
+        Self { key, role, rule, address, dual_stack }
+    }
+}
+
+impl Body for Plan {
+    fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
+        let listeners: Vec<_> = self.listeners.iter().map(WantedOnTheWire::from).collect();
+        out.field(1, self.generation)?;
+        out.field(2, listeners)?;
+        out.field(3, self.unchanged)
+    }
+
+    /// Also checks what the supervisor relies on: it keeps one socket a key.
+    fn read(fields: &mut Fields<'_>) -> Result<Self, CodecError> {
+        let generation = fields.take(1)?;
+        let listeners: Vec<WantedOnTheWire> = fields.take(2)?;
+        let unchanged = fields.take(3)?;
+        if listeners.len() > MAX_LISTENERS {
+            return Err(CodecError::Content("more listeners than any configuration has"));
+        }
+        let mut keys: Vec<_> = listeners.iter().map(|wanted| &wanted.key).collect();
+        keys.sort_unstable();
+        if keys.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(CodecError::Content("two listeners have the same key"));
+        }
+        let listeners = listeners.into_iter().map(ListenerWanted::from).collect();
+        Ok(Self { generation, listeners, unchanged })
+    }
+}
 
 impl Body for Generation {
     fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
@@ -233,7 +291,7 @@ impl Message for ToSupervisor {
     fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Result<Self, CodecError>> {
         Some(match kind {
             to_supervisor::Hello => Body::read(fields).map(Self::Hello),
-            to_supervisor::Plan => Body::read(fields).and_then(checked).map(Self::Plan),
+            to_supervisor::Plan => Body::read(fields).map(Self::Plan),
             to_supervisor::Refused => Body::read(fields).map(Self::Refused),
             to_supervisor::Ready => Body::read(fields).map(Self::Ready),
             to_supervisor::Active => Body::read(fields).map(Self::Active),
@@ -248,19 +306,6 @@ impl Message for ToSupervisor {
     fn nak(nak: Nak) -> Self {
         Self::Nak(nak)
     }
-}
-
-/// What the supervisor relies on: it keeps one socket a key.
-fn checked(plan: Plan) -> Result<Plan, CodecError> {
-    if plan.listeners.len() > MAX_LISTENERS {
-        return Err(CodecError::Content("more listeners than any configuration has"));
-    }
-    let mut keys: Vec<_> = plan.listeners.iter().map(|wanted| &wanted.key).collect();
-    keys.sort_unstable();
-    if keys.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(CodecError::Content("two listeners have the same key"));
-    }
-    Ok(plan)
 }
 
 #[cfg(test)]

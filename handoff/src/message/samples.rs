@@ -1,0 +1,62 @@
+//! One message of every type, with values that golden files can be read by eye.
+
+use super::*;
+
+pub(crate) fn to_worker() -> Vec<ToWorker> {
+    let generation = Generation(5);
+    vec![
+        ToWorker::Hello(HelloWorker { worker: WorkerId(3), version: "0.1.0".into() }),
+        ToWorker::Prepare(Prepare {
+            generation,
+            source: "/etc/baton/setting.json".into(),
+            config: br#"{"rules":[]}"#.to_vec(),
+        }),
+        ToWorker::Listeners(Listeners {
+            generation,
+            keys: vec![ListenerKey("127.0.0.1:8080".into()), ListenerKey("[::1]:8080".into())],
+            last: true,
+        }),
+        ToWorker::Activate(generation),
+        ToWorker::Abort(generation),
+        ToWorker::Quiesce,
+        ToWorker::Drain(Drain { timeout_ms: 10_000 }),
+        ToWorker::Ping,
+        ToWorker::Nak(nak()),
+    ]
+}
+
+pub(crate) fn to_supervisor() -> Vec<ToSupervisor> {
+    let generation = Generation(5);
+    let wanted = |role, rule: &str, address: &str, dual_stack| ListenerWanted {
+        key: ListenerKey(address.into()),
+        role,
+        rule: rule.into(),
+        address: address.parse().unwrap(),
+        dual_stack,
+    };
+    vec![
+        ToSupervisor::Hello(HelloSupervisor { version: "0.1.0".into(), pid: 4711 }),
+        ToSupervisor::Plan(Plan {
+            generation,
+            listeners: vec![
+                wanted(ListenerRole::Rule, "web", "[::]:80", true),
+                wanted(ListenerRole::Admin, "metrics", "127.0.0.1:9090", false),
+            ],
+            unchanged: false,
+        }),
+        ToSupervisor::Refused(Refused {
+            generation,
+            problems: vec!["setting.json:3:7: rules[0].mode: unknown mode".into()],
+        }),
+        ToSupervisor::Ready(generation),
+        ToSupervisor::Active(generation),
+        ToSupervisor::Quiesced,
+        ToSupervisor::Drained { cut: 2 },
+        ToSupervisor::Pong(Pulse { generation, connections: 70_000, retired_generations: 1 }),
+        ToSupervisor::Nak(nak()),
+    ]
+}
+
+fn nak() -> Nak {
+    Nak { kind: 0x0142, reason: "type 0x0142 is mandatory and unknown here".into() }
+}

@@ -47,6 +47,14 @@ impl ClientAddr {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OriginalDst(pub SocketAddr);
 
+impl OriginalDst {
+    /// Folds an IPv4-mapped IPv6 address to IPv4.
+    #[must_use]
+    pub fn folded(address: SocketAddr) -> Self {
+        Self(ClientAddr::folded(address).0)
+    }
+}
+
 /// The position of a line among the lines of its rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineIndex(pub u16);
@@ -74,6 +82,24 @@ impl TargetSet {
     #[must_use]
     pub fn contains(self, target: u16) -> bool {
         target < Self::CAPACITY && self.0 & (1 << target) != 0
+    }
+
+    /// The targets of either set.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The targets that are in both sets.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// The targets that are not in `other`.
+    #[must_use]
+    pub fn difference(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// Whether no target is in the set.
@@ -127,6 +153,43 @@ impl Hello {
             rest = tail;
             (!protocol.is_empty()).then_some(protocol)
         })
+    }
+}
+
+/// What was read from the client before it had an upstream: to be written to the upstream
+/// first, exactly once and unchanged. Empty, it owns no memory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Preface {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Preface {
+    /// What is still to be written.
+    #[must_use]
+    pub fn unsent(&self) -> &[u8] {
+        self.bytes.get(self.sent..).unwrap_or_default()
+    }
+
+    /// Whether nothing is left to write.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.unsent().is_empty()
+    }
+
+    /// Notes that the upstream took `written` more bytes of what was unsent. The memory is
+    /// given back with the last of them.
+    pub fn advance(&mut self, written: usize) {
+        self.sent = self.sent.saturating_add(written);
+        if self.is_sent() {
+            *self = Self::default();
+        }
+    }
+}
+
+impl From<Vec<u8>> for Preface {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, sent: 0 }
     }
 }
 

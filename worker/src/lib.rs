@@ -3,6 +3,7 @@
 // Until `run` ties the stages together, nothing outside the tests uses these.
 #[allow(dead_code, unused_imports)]
 pub mod accept;
+pub mod classify;
 pub mod flow;
 #[allow(dead_code)]
 mod lifecycle;

@@ -5,6 +5,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 /// A point on the kernel's monotonic clock, in nanoseconds. Comparable between processes of
 /// one boot, which is why learned state may hold it. Read once a wake-up, then passed along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -58,6 +60,13 @@ impl OriginalDst {
 /// The position of a line among the lines of its rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineIndex(pub u16);
+
+/// The lines a connection may use, in the order they are to be considered; from `route/` to
+/// `select/`. On the stack up to 16.
+pub type Candidates = SmallVec<[LineIndex; 16]>;
+
+/// What a selection machine wants done, in order. On the stack except for wide races.
+pub type Steps = SmallVec<[Step; 4]>;
 
 /// One attempt of one connection, counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,3 +10,5 @@ mod lifecycle;
 #[allow(dead_code, unused_imports)]
 mod logging;
 pub mod net;
+pub mod select;
+pub mod upstream;

@@ -15,7 +15,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use sendfd::SendWithFd as _;
 use socket2::{Domain, SockRef, Type};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
@@ -88,6 +88,12 @@ impl Channel {
             }
             Err(error) => Err(RecvError::Io(error)),
         }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::version::{OURS, Version, VersionRange};
 use nix::errno::Errno;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -34,13 +34,13 @@ pub struct End<Out, In> {
     speaks: VersionRange,
     agreed: OnceLock<Version>,
     next: AtomicU64,
-    /// A refusal that has not been told to the peer and the caller yet.
-    refused: Mutex<Option<Refusal>>,
+    /// A refusal that the peer and the caller do not know of yet.
+    untold: Mutex<Option<Refused>>,
     roles: PhantomData<fn(Out) -> In>,
 }
 
 #[derive(Debug)]
-struct Refusal {
+struct Refused {
     transaction: Transaction,
     kind: Kind,
     fault: Fault,
@@ -127,7 +127,7 @@ impl<Out: Message, In: Message> End<Out, In> {
             speaks,
             agreed: OnceLock::new(),
             next: AtomicU64::new(1),
-            refused: Mutex::new(None),
+            untold: Mutex::new(None),
             roles: PhantomData,
         })
     }
@@ -207,8 +207,8 @@ impl<Out: Message, In: Message> End<Out, In> {
                 Err(fault) if !mandatory => return Err(RecvError::Refused(fault)),
                 Err(fault) => {
                     // Kept until it is told: this future may be dropped while it waits for room.
-                    let refusal = Refusal { transaction, kind, fault };
-                    *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+                    let refused = Refused { transaction, kind, fault };
+                    *self.untold.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
                 }
             }
         }
@@ -216,16 +216,16 @@ impl<Out: Message, In: Message> End<Out, In> {
 
     /// Tells the peer about a message that was not taken.
     async fn tell_refusal(&self) -> Option<Fault> {
-        let slot = || self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = || self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         let (transaction, nak) = {
             let slot = slot();
-            let refusal = slot.as_ref()?;
-            let nak = Nak { kind: refusal.kind.0, reason: refusal.fault.to_string() };
-            (refusal.transaction, nak)
+            let refused = slot.as_ref()?;
+            let nak = Nak { kind: refused.kind.0, reason: refused.fault.to_string() };
+            (refused.transaction, nak)
         };
         // A failure shows in the next `recv` too; what the caller needs to know now is the fault.
         let _ = self.send_as(transaction, &Out::nak(nak), &[]).await;
-        slot().take().map(|refusal| refusal.fault)
+        slot().take().map(|refused| refused.fault)
     }
 
     /// Every check of one message, cheapest first; what fails drops the rest and so closes it.
@@ -259,6 +259,13 @@ impl<Out: Message, In: Message> End<Out, In> {
             self.agreed.get_or_init(|| agreed);
         }
         Ok(Received { message, fds, transaction: header.transaction })
+    }
+}
+
+/// The socket, for whoever passes it on to the process's next image.
+impl<Out, In> AsFd for End<Out, In> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
     }
 }
 

@@ -1,0 +1,66 @@
+//! The exact bytes of protocol 1, one file a message type, both ways.
+//!
+//! A file here changes only together with the protocol's version. `BATON_WRITE_GOLDEN=1` writes
+//! the files of new types; existing ones are never overwritten.
+
+use super::*;
+use crate::message::samples;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/v1")
+}
+
+fn golden(name: &str, sent: &[u8]) -> Vec<u8> {
+    let path = folder().join(name);
+    if std::env::var_os("BATON_WRITE_GOLDEN").is_some() && !path.exists() {
+        std::fs::write(&path, sent).unwrap();
+    }
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Sends `message` and compares, then hears the golden bytes and compares again.
+async fn both_ways<Out, In>(direction: &str, messages: Vec<Out>, names: &mut BTreeSet<String>)
+where
+    Out: Message + Clone + PartialEq + std::fmt::Debug,
+    In: Message,
+{
+    let listening: Vec<_> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    for message in messages {
+        let name = format!("{direction}.{}.bin", message.kind());
+        let fds: Vec<_> =
+            listening.iter().take(message.carries().least).map(|fd| fd.as_fd()).collect();
+
+        let (near, far) = pair().unwrap();
+        let sender = End::<Out, In>::resume(near, Version(1)).unwrap();
+        sender.send_as(Transaction(0x1122), &message, &fds).await.unwrap();
+        let mut packet = vec![0; MAX_PACKET];
+        let len = UnixDatagram::from(far).recv(&mut packet).unwrap();
+        packet.truncate(len);
+        let golden = golden(&name, &packet);
+        assert_eq!(packet, golden, "{name} is not what is sent any more");
+
+        let (near, far) = pair().unwrap();
+        let receiver = End::<In, Out>::resume(far, Version(1)).unwrap();
+        let numbers: Vec<RawFd> = fds.iter().map(|fd| fd.as_raw_fd()).collect();
+        UnixDatagram::from(near).send_with_fd(&golden, &numbers).unwrap();
+        let received = receiver.recv().await.unwrap();
+        assert_eq!(received.message, message, "{name} is not understood any more");
+        assert_eq!(received.transaction, Transaction(0x1122));
+        names.insert(name);
+    }
+}
+
+#[tokio::test]
+async fn every_message_has_the_bytes_that_earlier_releases_know() {
+    let mut names = BTreeSet::new();
+    both_ways::<ToWorker, ToSupervisor>("to_worker", samples::to_worker(), &mut names).await;
+    both_ways::<ToSupervisor, ToWorker>("to_supervisor", samples::to_supervisor(), &mut names)
+        .await;
+    let files: BTreeSet<String> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(files, names, "a golden file belongs to no message");
+}

@@ -1,5 +1,6 @@
 //! What a fresh process finds in its descriptor table. The ignored tests are the fresh processes:
 //! the others start this very program with one of them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
 use baton_handoff::inherit::{InheritError, control_socket, listen_fds};
 use baton_handoff::message::{HelloSupervisor, HelloWorker, ToSupervisor, ToWorker, WorkerId};

@@ -1,5 +1,6 @@
 //! What happens at the process's descriptor limit. Alone in its process, because the limit is the
 //! process's, and one test, because its parts would disturb each other.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
 use baton_handoff::message::{
     Generation, HelloSupervisor, HelloWorker, ListenerKey, Listeners, ToSupervisor, ToWorker,

@@ -43,10 +43,9 @@ fn told(peer: &UnixDatagram) -> Option<Nak> {
     };
     let (header, body) = Header::decode(&packet[..len]).unwrap();
     assert_eq!((header.transaction, header.mandatory), (Transaction(77), false));
-    match ToSupervisor::decode(header.kind, body).unwrap().unwrap() {
-        ToSupervisor::Nak(nak) => Some(nak),
-        other => panic!("{other:?}"),
-    }
+    let message = ToSupervisor::decode(header.kind, body).unwrap().unwrap();
+    let ToSupervisor::Nak(nak) = message else { panic!("{message:?}") };
+    Some(nak)
 }
 
 /// The channel is in step: the next message comes through.

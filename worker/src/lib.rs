@@ -10,5 +10,6 @@ mod lifecycle;
 #[allow(dead_code, unused_imports)]
 mod logging;
 pub mod net;
+pub mod relay;
 pub mod select;
 pub mod upstream;

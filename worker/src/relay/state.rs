@@ -1,0 +1,161 @@
+//! All there is to know about a connection between two polls.
+
+use std::os::fd::OwnedFd;
+
+use crate::net::Pipe;
+
+/// A pipe with bytes in it.
+#[derive(Debug)]
+pub struct HeldPipe {
+    /// The pipe.
+    pub pipe: Pipe,
+    /// How many bytes are in it.
+    pub held: usize,
+}
+
+/// How the source of a direction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SourceEnd {
+    /// In order, by a FIN.
+    Fin,
+    /// It broke; every byte that arrived before has been read.
+    Broken,
+}
+
+/// How a direction moves its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Through the thread's buffer; so many reads in a row filled it.
+    Copy { full: u8 },
+    /// Through a pipe; so many splices in a row moved little.
+    Splice { small: u8 },
+}
+
+/// The state of one direction.
+///
+/// Bytes held are older than all that the source socket still has; those in the pipe are older
+/// than those in memory.
+#[derive(Debug)]
+pub struct Flow {
+    /// Bytes taken from the source and not yet by the destination, from `written` on.
+    bytes: Vec<u8>,
+    written: usize,
+    pub(super) pipe: Option<HeldPipe>,
+    pub(super) mode: Mode,
+    pub(super) end: Option<SourceEnd>,
+    /// The end has been passed on to the destination.
+    pub(super) fin_sent: bool,
+    /// Bytes handed to the destination so far.
+    pub(super) total: u64,
+}
+
+impl Flow {
+    /// A direction that owes the destination `bytes` before anything the source still sends.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            written: 0,
+            pipe: None,
+            mode: Mode::Copy { full: 0 },
+            end: None,
+            fin_sent: false,
+            total: 0,
+        }
+    }
+
+    /// A direction as another process left it.
+    #[must_use]
+    pub fn resumed(
+        pipe: Option<HeldPipe>,
+        bytes: Vec<u8>,
+        eof_seen: bool,
+        fin_sent: bool,
+        total: u64,
+    ) -> Self {
+        let end = eof_seen.then_some(SourceEnd::Fin);
+        Self { pipe, end, fin_sent, total, ..Self::new(bytes) }
+    }
+
+    /// Bytes in memory that the destination has not taken yet.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(self.written..).unwrap_or_default()
+    }
+
+    /// The pipe and what is in it; bytes there come before [`Flow::bytes`].
+    #[must_use]
+    pub fn pipe(&self) -> Option<&HeldPipe> {
+        self.pipe.as_ref()
+    }
+
+    /// The pipe, when the rest of the state has been noted.
+    #[must_use]
+    pub fn into_pipe(self) -> Option<HeldPipe> {
+        self.pipe
+    }
+
+    /// The source's FIN has been read.
+    #[must_use]
+    pub fn eof_seen(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// The FIN has been passed on.
+    #[must_use]
+    pub fn fin_sent(&self) -> bool {
+        self.fin_sent
+    }
+
+    /// Bytes handed to the destination so far.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Keeps what the destination did not take. Nothing may be held yet.
+    pub(super) fn keep(&mut self, bytes: &[u8]) {
+        debug_assert!(self.bytes().is_empty(), "held bytes would be lost");
+        self.bytes = bytes.to_vec();
+        self.written = 0;
+    }
+
+    /// The destination took `count` of [`Flow::bytes`]; the memory goes when all are taken.
+    pub(super) fn take(&mut self, count: usize) {
+        self.written += count;
+        if self.written >= self.bytes.len() {
+            self.bytes = Vec::new();
+            self.written = 0;
+        }
+    }
+
+    /// Forgets all bytes held in memory.
+    pub(super) fn drop_bytes(&mut self) {
+        self.bytes = Vec::new();
+        self.written = 0;
+    }
+
+    /// Neither memory nor pipe holds a byte.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.pipe.is_none()
+    }
+
+    /// The source ended and all it sent has been handed over.
+    pub(super) fn is_over(&self) -> bool {
+        self.end.is_some() && self.is_empty()
+    }
+}
+
+/// A connection that nobody serves: not registered with epoll, not one byte in user memory but
+/// those in the two flows.
+#[derive(Debug)]
+pub struct Frozen {
+    /// The client's socket.
+    pub client: OwnedFd,
+    /// The upstream's socket.
+    pub upstream: OwnedFd,
+    /// The direction from client to upstream.
+    pub to_upstream: Flow,
+    /// The direction from upstream to client.
+    pub to_client: Flow,
+}

@@ -8,8 +8,11 @@
 //! compiles no pattern: those can fail for reasons outside the file. Whoever does them points
 //! at the file through [`Positions`].
 
+pub mod diff;
 pub mod model;
+pub mod print;
 pub mod process;
+pub mod url;
 
 mod position;
 mod problem;

@@ -72,25 +72,25 @@ fn section<'o>(parent: &'o Object, name: &str) -> Option<Section<'o>> {
     }
 }
 
-/// Every text of a list through `parse`; the list comes back only when all of them are good.
+/// Every text of a list through `parse`; what is wrong is reported and leaves a gap.
 fn texts<T>(
     nodes: &[Node],
     report: &mut Report,
     parse: impl Fn(&str) -> Result<T, String>,
-) -> Option<Vec<T>> {
-    let mut whole = true;
-    let mut values = Vec::with_capacity(nodes.len());
-    for node in nodes {
-        match node.read::<&str>().map(&parse) {
-            Some(Ok(value)) => values.push(value),
-            Some(Err(message)) => {
-                report.add(node.at, node.path.as_str(), message);
-                whole = false;
-            }
-            None => whole = false,
+) -> Vec<Option<T>> {
+    let mut read = |node: &Node| match parse(node.read()?) {
+        Ok(value) => Some(value),
+        Err(message) => {
+            report.add(node.at, node.path.as_str(), message);
+            None
         }
-    }
-    whole.then_some(values)
+    };
+    nodes.iter().map(&mut read).collect()
+}
+
+/// A list without gaps.
+fn whole<T>(values: Vec<Option<T>>) -> Option<Vec<T>> {
+    values.into_iter().collect()
 }
 
 /// Reports at a field.
@@ -100,11 +100,9 @@ fn complain(report: &mut Report, object: &Object, name: &str, message: impl Into
 }
 
 /// Reports entries that stand twice in a list of texts.
-fn repeated<T: PartialEq>(nodes: &[Node], values: &[T], what: &str, report: &mut Report) {
-    for (index, value) in values.iter().enumerate() {
-        if let Some(node) = nodes.get(index)
-            && values[..index].contains(value)
-        {
+fn repeated<T: PartialEq>(nodes: &[Node], values: &[Option<T>], what: &str, report: &mut Report) {
+    for (index, (node, value)) in nodes.iter().zip(values).enumerate() {
+        if value.is_some() && values[..index].contains(value) {
             report.add(node.at, node.path.as_str(), format!("duplicate {what}"));
         }
     }

@@ -9,6 +9,10 @@ const FOREIGN: &[(&str, &str)] = &[
     ("services", "rules"),
     ("denylist", "blacklist"),
     ("whitelist", "allowlist"),
+    ("rr", "round"),
+    ("roundrobin", "round"),
+    ("random", "rand"),
+    ("ha", "fifo"),
 ];
 
 /// The known word that was probably meant.

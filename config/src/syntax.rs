@@ -6,6 +6,7 @@
 //! none of its leniencies can matter, and depth is bounded before either of them recurses.
 
 use jsonc_parser::ast::Value;
+use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use serde::de::IgnoredAny;
 
@@ -56,11 +57,19 @@ pub(crate) fn tree<'t>(source: &str, text: &'t str) -> Result<Value<'t>, Problem
     }
     if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
         let at = offset(text, error.line(), error.column());
-        return Err(refuse(at, explain(&error, text.get(at..).unwrap_or(""))));
+        return Err(refuse(at, explain(&error, text.split_at(at))));
     }
     match parse_to_ast(text, &CollectOptions::default(), &strict()) {
         Ok(parsed) => parsed.value.ok_or_else(|| refuse(0, "the file is empty".into())),
-        Err(error) => Err(refuse(error.range().start, error.kind().to_string())),
+        Err(error) => {
+            // The one thing the gate lets through: it does not put surrogates together.
+            let message = if let ParseErrorKind::String(_) = error.kind() {
+                "an escape in the text stands for no character".into()
+            } else {
+                error.kind().to_string()
+            };
+            Err(refuse(error.range().start, message))
+        }
     }
 }
 
@@ -115,12 +124,15 @@ fn offset(text: &str, line: usize, column: usize) -> usize {
 }
 
 /// What the gate's error means for someone who writes a configuration.
-fn explain(error: &serde_json::Error, rest: &str) -> String {
+fn explain(error: &serde_json::Error, (before, rest): (&str, &str)) -> String {
     if rest.starts_with('/') || rest.starts_with('#') {
         return "comments are not allowed".into();
     }
     if rest.starts_with('\'') {
         return "a string is written in double quotes".into();
+    }
+    if before.trim_ascii_end().ends_with(',') && rest.starts_with(['}', ']']) {
+        return "a trailing comma is not allowed".into();
     }
     let message = error.to_string();
     let message = message.split(" at line ").next().unwrap_or_default();

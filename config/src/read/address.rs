@@ -30,6 +30,9 @@ pub(crate) fn target(text: &str) -> Result<Address, String> {
 
 fn host_port(text: &str, example: &str) -> Result<(Option<Host>, u16), String> {
     let wrong = |why: &str| format!("invalid address {}: {why}", quoted(text));
+    if text.contains("://") {
+        return Err(wrong(&format!("a URL (host:port is expected, such as {example})")));
+    }
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let Some((inside, rest)) = rest.split_once(']') else {
             return Err(wrong("the bracket is not closed"));

@@ -28,7 +28,7 @@ pub(super) fn read(node: &Node, report: &mut Report) -> Option<Rule> {
     });
     let targets = rule.list("targets").and_then(|nodes| target::list(nodes, word, report));
     let timeout = timeout(rule, word);
-    let mode = word.and_then(|word| mode(rule, word, timeout, targets.as_deref(), report));
+    let mode = mode(rule, word, timeout, targets.as_deref(), report);
     let health_check = health_check(rule, report);
     let proxy_protocol = access::proxy_protocol(rule, report);
     let prewarm = rule.get::<bool>("prewarm");
@@ -74,8 +74,11 @@ pub(super) fn legal(object: &Object, mode: ModeWord, report: &mut Report) {
             continue;
         }
         let modes: Vec<&str> = field.modes.iter().map(|mode| mode.name()).collect();
-        let plural = if modes.len() == 1 { "mode" } else { "modes" };
-        let message = format!("{} is only valid in {plural} {}", field.name, modes.join(", "));
+        let modes = match modes.as_slice() {
+            [mode] => format!("{mode} mode"),
+            modes => format!("the modes {}", modes.join(", ")),
+        };
+        let message = format!("{} is only valid in {modes}", field.name);
         report.add(node.at, node.path.as_str(), message);
     }
 }
@@ -112,23 +115,38 @@ fn timeout(rule: &Object, mode: Option<ModeWord>) -> Option<Duration> {
     Some(Duration::from_millis(default))
 }
 
+/// The mode with what belongs to it. When the word is wrong, its fields are still looked at.
 fn mode(
     rule: &Object,
-    word: ModeWord,
+    word: Option<ModeWord>,
     timeout: Option<Duration>,
     targets: Option<&[Target]>,
     report: &mut Report,
 ) -> Option<Mode> {
     match word {
-        ModeWord::Normal => Some(Mode::Normal),
-        ModeWord::Regex => Some(Mode::Regex),
-        ModeWord::Boost => match rule.maybe::<&Object>("hedge")? {
-            None => Some(Mode::Boost(None)),
-            Some(object) => hedge(object, timeout, targets, report).map(|h| Mode::Boost(Some(h))),
-        },
-        ModeWord::RoundRobin => Some(Mode::RoundRobin),
-        ModeWord::Tls => Some(Mode::Tls),
-        ModeWord::Forward => selector::forward(rule, report).map(Mode::Forward),
+        Some(ModeWord::Normal) => Some(Mode::Normal),
+        Some(ModeWord::Regex) => Some(Mode::Regex),
+        Some(ModeWord::Boost) => hedging(rule, timeout, targets, report).map(Mode::Boost),
+        Some(ModeWord::RoundRobin) => Some(Mode::RoundRobin),
+        Some(ModeWord::Tls) => Some(Mode::Tls),
+        Some(ModeWord::Forward) => selector::forward(rule, report).map(Mode::Forward),
+        None => {
+            hedging(rule, timeout, targets, report);
+            selector::forward(rule, report);
+            None
+        }
+    }
+}
+
+fn hedging(
+    rule: &Object,
+    timeout: Option<Duration>,
+    targets: Option<&[Target]>,
+    report: &mut Report,
+) -> Option<Option<Hedge>> {
+    match rule.maybe::<&Object>("hedge")? {
+        None => Some(None),
+        Some(object) => hedge(object, timeout, targets, report).map(Some),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{address, complain, narrow, repeated, texts};
+use super::{address, complain, narrow, repeated, texts, whole};
 use crate::model::{Dns, ListenHost, Log, Metrics, Supervisor, User};
 use crate::problem::{Report, quoted};
 use crate::shape::tree::{Node, Object};
@@ -121,7 +121,7 @@ pub(super) fn dns(dns: &Object, report: &mut Report) -> Option<Dns> {
 fn hosts(dns: &Object, report: &mut Report) -> Option<BTreeMap<String, Vec<std::net::IpAddr>>> {
     let entries = dns.map("hosts")?;
     let mut hosts = BTreeMap::new();
-    let mut whole = true;
+    let mut all = true;
     for (key, node) in entries {
         let name = match address::host_name(key) {
             Ok(name) if !name.ends_with('.') => Some(name),
@@ -136,9 +136,9 @@ fn hosts(dns: &Object, report: &mut Report) -> Option<BTreeMap<String, Vec<std::
             }
         };
         let ips = node.read::<&[Node]>().and_then(|nodes| {
-            let ips = texts(nodes, report, address::ip)?;
+            let ips = texts(nodes, report, address::ip);
             repeated(nodes, &ips, "address", report);
-            Some(ips)
+            whole(ips)
         });
         match (name, ips) {
             (Some(name), Some(ips)) => {
@@ -147,8 +147,8 @@ fn hosts(dns: &Object, report: &mut Report) -> Option<BTreeMap<String, Vec<std::
                     report.add(node.at, node.path.as_str(), message);
                 }
             }
-            _ => whole = false,
+            _ => all = false,
         }
     }
-    whole.then_some(hosts)
+    all.then_some(hosts)
 }

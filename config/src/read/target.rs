@@ -19,10 +19,12 @@ pub(super) fn list(
         .enumerate()
         .map(|(index, node)| read(node.read()?, index, mode, report))
         .collect();
-    unique_names(nodes, &targets, report);
+    unique_names(nodes, report);
     if let Some(mode) = mode {
-        one_fallback(nodes, &targets, mode, report);
-        some_primary(nodes, &targets, report);
+        one_fallback(nodes, mode, report);
+        if mode == ModeWord::Forward {
+            some_primary(nodes, report);
+        }
     }
     targets.into_iter().collect()
 }
@@ -44,7 +46,7 @@ fn read(
         }
     });
     let name = target.maybe::<&str>("name").and_then(|name| match name {
-        None => Some(format!("node-{index}")),
+        None => Some(default_name(index)),
         Some(name) if is_name(name) => Some(name.to_owned()),
         Some(name) => {
             let message = format!("invalid name {} (1 to 64 of A-Z a-z 0-9 . _ -)", quoted(name));
@@ -108,50 +110,59 @@ pub(super) fn labels(
     whole.then_some(labels)
 }
 
-fn unique_names(nodes: &[Node], targets: &[Option<Target>], report: &mut Report) {
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for (index, (target, node)) in targets.iter().zip(nodes).enumerate() {
-        let (Some(target), Some(object)) = (target, node.read()) else { continue };
-        if let Some(first) = seen.insert(&target.name, index) {
-            let message =
-                format!("duplicate name {} (also targets[{first}])", quoted(&target.name));
-            complain(report, object, "name", message);
-        }
-    }
-}
+// The checks between targets look at what is written, not at finished targets: a target that is
+// wrong elsewhere still takes part.
 
-/// In `regex` and `tls` a target without matchers takes what nothing else matches.
-fn one_fallback(nodes: &[Node], targets: &[Option<Target>], mode: ModeWord, report: &mut Report) {
-    let (bare, lacks): (fn(&Target) -> bool, _) = match mode {
-        ModeWord::Regex => (|target| target.regexp.is_none(), "regexp"),
-        ModeWord::Tls => (
-            |target| target.server_names.is_empty() && target.alpn.is_empty(),
-            "serverNames or alpn",
-        ),
-        ModeWord::Normal | ModeWord::Boost | ModeWord::RoundRobin | ModeWord::Forward => return,
-    };
-    let mut first = None;
-    for (index, (target, node)) in targets.iter().zip(nodes).enumerate() {
-        if !target.as_ref().is_some_and(bare) {
-            continue;
-        }
-        match first {
-            None => first = Some(index),
+fn unique_names(nodes: &[Node], report: &mut Report) {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let Some(target) = node.read::<&Object>() else { continue };
+        let Some(name) = target.maybe::<&str>("name") else { continue };
+        let name = name.map_or_else(|| default_name(index), str::to_owned);
+        match seen.get(&name) {
             Some(first) => {
-                let message =
-                    format!("at most one fallback target (targets[{first}] has no {lacks} either)");
-                report.add(node.at, node.path.as_str(), message);
+                let message = format!("duplicate name {} (also targets[{first}])", quoted(&name));
+                complain(report, target, "name", message);
+            }
+            None => {
+                seen.insert(name, index);
             }
         }
     }
 }
 
-fn some_primary(nodes: &[Node], targets: &[Option<Target>], report: &mut Report) {
-    let all = targets.iter().all(|target| target.as_ref().is_some_and(|target| target.backup));
-    if all
-        && let Some(first) = nodes.first()
-        && let Some(object) = first.read()
+fn default_name(index: usize) -> String {
+    format!("node-{index}")
+}
+
+/// In `regex` and `tls` a target without matchers takes what nothing else matches.
+fn one_fallback(nodes: &[Node], mode: ModeWord, report: &mut Report) {
+    let empty = |target: &Object, list| target.list(list).is_some_and(<[Node]>::is_empty);
+    let is_fallback = |target: &Object| match mode {
+        ModeWord::Regex => {
+            target.maybe::<&str>("regexp").is_some_and(|r| r.is_none_or(str::is_empty))
+        }
+        ModeWord::Tls => empty(target, "serverNames") && empty(target, "alpn"),
+        ModeWord::Normal | ModeWord::Boost | ModeWord::RoundRobin | ModeWord::Forward => false,
+    };
+    let mut fallbacks =
+        nodes.iter().enumerate().filter(|(_, node)| node.read().is_some_and(is_fallback));
+    let Some((first, _)) = fallbacks.next() else { return };
+    for (_, node) in fallbacks {
+        let message = format!(
+            "at most one fallback target (targets[{first}] matches nothing of its own either)"
+        );
+        report.add(node.at, node.path.as_str(), message);
+    }
+}
+
+fn some_primary(nodes: &[Node], report: &mut Report) {
+    let is_backup = |node: &Node| {
+        node.read::<&Object>().and_then(|target| target.get("backup")).unwrap_or(false)
+    };
+    if let Some(first) = nodes.first().and_then(|node| node.read::<&Object>())
+        && nodes.iter().all(is_backup)
     {
-        complain(report, object, "backup", "at least one target must not be a backup");
+        complain(report, first, "backup", "at least one target must not be a backup");
     }
 }

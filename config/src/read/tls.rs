@@ -1,6 +1,6 @@
 //! `serverNames` and `alpn` of a target: what a ClientHello is matched against.
 
-use super::{address, repeated, texts};
+use super::{address, repeated, texts, whole};
 use crate::problem::{Report, quoted};
 use crate::shape::tree::Object;
 
@@ -21,9 +21,9 @@ pub(super) fn server_names(target: &Object, report: &mut Report) -> Option<Vec<S
                 quoted(text)
             ))
         }
-    })?;
+    });
     repeated(nodes, &names, "server name", report);
-    Some(names)
+    whole(names)
 }
 
 pub(super) fn alpn(target: &Object, report: &mut Report) -> Option<Vec<String>> {
@@ -35,7 +35,7 @@ pub(super) fn alpn(target: &Object, report: &mut Report) -> Option<Vec<String>> 
         } else {
             Err(format!("invalid protocol {} (1 to 255 printable ASCII characters)", quoted(text)))
         }
-    })?;
+    });
     repeated(nodes, &protocols, "protocol", report);
-    Some(protocols)
+    whole(protocols)
 }

@@ -1,0 +1,199 @@
+//! Rules as URLs: `tcp://LISTEN/TARGET[,TARGET…][?KEY=VALUE&…]`, GOST's `-L`.
+//!
+//! A URL becomes the same JSON a file would have and goes through the same reader; there is no
+//! second set of checks. Only the places are translated back, so that a message points into
+//! the URL: the line is the number of the `-L`, the column a character in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::position::{Positions, join};
+use crate::problem::{Problems, Report, quoted};
+use crate::shape::table::SELECTOR;
+use crate::suggest::closest;
+
+/// What messages call the place of a URL.
+const SOURCE: &str = "-L";
+const FORM: &str = "tcp://LISTEN/TARGET[,TARGET...]";
+/// Query keys that belong to the rule; all others are the selector's.
+const RULE_KEYS: &[&str] = &["hash", "retries", "timeout"];
+/// GOST's schemes that have a place in a later stage.
+const RESERVED: &[&str] = &["http", "https", "socks", "socks4", "socks5", "auto", "tls"];
+
+/// The URLs as the JSON text of a configuration that [`crate::parse`] accepts.
+///
+/// # Errors
+/// With everything that is wrong in any of the URLs.
+pub fn compile(urls: &[String]) -> Result<String, Problems> {
+    let text = urls.join("\n");
+    let mut compiler = Compiler::default();
+    let mut rules = Vec::with_capacity(urls.len());
+    let mut start = 0;
+    for (index, url) in urls.iter().enumerate() {
+        compiler.path = format!("$.rules[{index}]");
+        compiler.start = start;
+        rules.extend(compiler.rule(url));
+        start += url.len() + 1;
+    }
+    let Compiler { report, offsets, .. } = compiler;
+    if !report.is_empty() {
+        return Err(report.finish(SOURCE, &text));
+    }
+    let file = format!("{:#}\n", json!({ "rules": rules }));
+    match crate::parse(SOURCE, file.as_bytes()) {
+        Ok(_) => Ok(file),
+        Err(Problems(problems)) => {
+            let positions = Positions::new(SOURCE, &text, offsets);
+            let translate =
+                |problem: crate::Problem| positions.problem(&problem.path, problem.message);
+            Err(Problems(problems.into_iter().map(translate).collect()))
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Compiler {
+    report: Report,
+    /// Where the text behind a JSON path stands.
+    offsets: BTreeMap<String, usize>,
+    names: BTreeSet<String>,
+    /// The JSON path of the rule that is being made.
+    path: String,
+    /// Where its URL begins in the text.
+    start: usize,
+}
+
+impl Compiler {
+    fn rule(&mut self, url: &str) -> Option<Value> {
+        self.note(&self.path.clone(), 0);
+        if url.chars().any(char::is_control) {
+            return self.refuse(0, "a URL has no control characters");
+        }
+        let Some((scheme, rest)) = url.split_once("://") else {
+            let hint = if url.starts_with(':') {
+                "; without a scheme means auto, which is not supported yet"
+            } else {
+                ""
+            };
+            return self.refuse(0, format!("the scheme is missing ({FORM}{hint})"));
+        };
+        self.scheme(scheme)?;
+        let at = scheme.len() + "://".len();
+        if let Some(fragment) = rest.find('#') {
+            return self.refuse(at + fragment, "a fragment (#) has no meaning here");
+        }
+        let (rest, query) = match rest.split_once('?') {
+            Some((rest, query)) => (rest, Some((at + rest.len() + 1, query))),
+            None => (rest, None),
+        };
+        let (listen, targets) = rest.split_once('/').unwrap_or((rest, ""));
+        if listen.contains('@') {
+            return self.refuse(at, "credentials are not supported yet");
+        }
+        let mut rule = Map::new();
+        self.note(&join(&self.path, "listen"), at);
+        self.note(&join(&self.path, "name"), at);
+        rule.insert("name".into(), self.name(listen).into());
+        rule.insert("listen".into(), listen.into());
+        rule.insert("mode".into(), "forward".into());
+        let targets = self.targets(at + listen.len() + 1, targets);
+        if let Some((at, query)) = query {
+            self.query(at, query, &mut rule);
+        }
+        rule.insert("targets".into(), targets?.into());
+        Some(Value::Object(rule))
+    }
+
+    fn scheme(&mut self, scheme: &str) -> Option<()> {
+        if scheme == "tcp" {
+            return Some(());
+        }
+        if RESERVED.contains(&scheme) || scheme.contains('+') {
+            let message = format!("scheme {} is not supported yet (allowed: tcp)", quoted(scheme));
+            return self.refuse(0, message);
+        }
+        self.refuse(0, format!("unknown scheme {} (allowed: tcp)", quoted(scheme)))
+    }
+
+    /// The listen text, which is unique unless the listeners conflict anyway.
+    fn name(&mut self, listen: &str) -> String {
+        let name = if listen.is_empty() { "-L" } else { listen };
+        let mut unique = name.to_owned();
+        let mut count = 1;
+        while !self.names.insert(unique.clone()) {
+            count += 1;
+            unique = format!("{name}#{count}");
+        }
+        unique
+    }
+
+    fn targets(&mut self, at: usize, text: &str) -> Option<Vec<Value>> {
+        let list = join(&self.path, "targets");
+        if text.is_empty() {
+            return self.refuse(at - 1, format!("no targets ({FORM})"));
+        }
+        let mut from = at;
+        let mut targets = Vec::new();
+        for (index, address) in text.split(',').enumerate() {
+            self.note(&format!("{list}[{index}]"), from);
+            targets.push(json!({ "address": address }));
+            from += address.len() + 1;
+        }
+        Some(targets)
+    }
+
+    fn query(&mut self, at: usize, query: &str, rule: &mut Map<String, Value>) {
+        let mut selector = Map::new();
+        let known = || RULE_KEYS.iter().copied().chain(SELECTOR.names());
+        let mut from = at;
+        for pair in query.split('&') {
+            let at = from;
+            from += pair.len() + 1;
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if !known().any(|name| name == key) {
+                let names: Vec<&str> = known().collect();
+                let hint = match closest(key, names.iter().copied()) {
+                    Some(meant) => format!("did you mean \"{meant}\"?"),
+                    None => format!("allowed: {}", names.join(", ")),
+                };
+                self.complain(at, format!("unknown query key {} ({hint})", quoted(key)));
+                continue;
+            }
+            if value.is_empty() {
+                self.complain(at, format!("query key \"{key}\" has no value"));
+                continue;
+            }
+            let (place, path) = if RULE_KEYS.contains(&key) {
+                (&mut *rule, join(&self.path, key))
+            } else {
+                (&mut selector, join(&join(&self.path, "selector"), key))
+            };
+            if place.insert(key.into(), scalar(value)).is_some() {
+                self.complain(at, format!("duplicate query key \"{key}\""));
+            }
+            self.note(&path, at + key.len() + 1);
+        }
+        if !selector.is_empty() {
+            rule.insert("selector".into(), selector.into());
+        }
+    }
+
+    fn note(&mut self, path: &str, at: usize) {
+        self.offsets.insert(path.into(), self.start + at);
+    }
+
+    fn complain(&mut self, at: usize, message: impl Into<String>) {
+        self.report.add(self.start + at, self.path.as_str(), message);
+    }
+
+    fn refuse<T>(&mut self, at: usize, message: impl Into<String>) -> Option<T> {
+        self.complain(at, message);
+        None
+    }
+}
+
+/// A query value: an integer when it looks like one, else text.
+fn scalar(text: &str) -> Value {
+    text.parse::<i64>().map_or_else(|_| text.into(), Into::into)
+}

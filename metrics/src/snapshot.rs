@@ -1,0 +1,370 @@
+//! What the region says at one moment: base plus live lanes.
+//!
+//! Counters and histograms are the base and every lane that is not yet folded; gauges are live
+//! lanes only. The commit word is read before and after (see `fold`), so a snapshot never counts
+//! a lane twice or not at all because it was folded meanwhile.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::catalog::{self, Aggregation, Unit};
+use crate::directory::{Entry, LANES, ORPHAN, bit};
+use crate::fold::Commit;
+use crate::key::{self, Entity, FamilyKey};
+use crate::layout::head;
+use crate::owner::Owner;
+use crate::shared::Shared;
+use crate::sync::{Ordering, fence};
+
+/// Looks at a region in which folds follow each other; each looks at everything.
+const LOOKS: usize = 64;
+
+/// All families, by name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Snapshot {
+    /// Sorted by name; each with at least one sample.
+    pub families: Vec<Family>,
+    /// Descriptors whose checksum or offsets are wrong: their series are missing.
+    pub damaged: usize,
+}
+
+/// The samples of one name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Family {
+    /// Full name.
+    pub name: String,
+    /// From this program's catalog; empty when another release wrote the family.
+    pub help: &'static str,
+    /// Sorted by labels.
+    pub samples: Vec<Sample>,
+}
+
+/// One series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Name and value, in the family's order.
+    pub labels: Vec<(String, String)>,
+    /// Of the kind that all samples of the family have.
+    pub value: Value,
+}
+
+/// The value of a series, in the exported unit.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Total over all processes that ever were.
+    Counter(u64),
+    /// Of live processes.
+    Gauge(f64),
+    /// Total over all processes that ever were.
+    Histogram {
+        /// Upper bounds.
+        bounds: Vec<f64>,
+        /// Values in each bucket alone, one more than there are bounds.
+        counts: Vec<u64>,
+        /// Sum of all values.
+        sum: f64,
+    },
+}
+
+/// What makes series appear and disappear together: a rule, a target, or a target of a rule.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Scope {
+    rule: Option<String>,
+    target: Option<String>,
+}
+
+impl Scope {
+    fn new(rule: Option<String>, target: Option<String>) -> Option<Self> {
+        (rule.is_some() || target.is_some()).then_some(Self { rule, target })
+    }
+}
+
+/// A decoded descriptor of a series or a record.
+pub(crate) struct Item {
+    pub(crate) entry: Entry,
+    /// `None` for a record.
+    family: Option<Arc<FamilyKey>>,
+    values: Vec<String>,
+    /// `None` for what belongs to the whole instance.
+    pub(crate) scope: Option<Scope>,
+}
+
+/// A region in which folds followed each other so fast that no whole look was possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the metrics region changed under every one of {LOOKS} looks")]
+pub struct Busy;
+
+/// What was exported before: a counter is never exported lower.
+#[derive(Debug, Default)]
+pub(crate) struct Guard {
+    /// By descriptor and the state word of its owner.
+    seen: HashMap<(usize, u64), Vec<u64>>,
+}
+
+impl Guard {
+    /// Raises each cell to what it was before.
+    fn raise(&mut self, entry: &Entry, cells: &mut [u64]) {
+        let seen = self.seen.entry((entry.index, entry.state)).or_default();
+        seen.resize(cells.len(), 0);
+        for (cell, seen) in cells.iter_mut().zip(seen) {
+            *cell = (*cell).max(*seen);
+            *seen = *cell;
+        }
+    }
+
+    /// Forgets series that are no more.
+    fn retain(&mut self, raw: &[(Item, Vec<u64>)]) {
+        let now: HashSet<(usize, u64)> =
+            raw.iter().map(|(item, _)| (item.entry.index, item.entry.state)).collect();
+        self.seen.retain(|key, _| now.contains(key));
+    }
+}
+
+impl Shared {
+    /// Every series and record, decoded.
+    pub(crate) fn items(&self) -> Vec<Item> {
+        self.decode().0
+    }
+
+    /// Every series and record, and how many descriptors are damaged.
+    fn decode(&self) -> (Vec<Item>, usize) {
+        let mut damaged = 0;
+        let mut families: HashMap<usize, Arc<FamilyKey>> = HashMap::new();
+        let mut rest = Vec::new();
+        for index in 0..self.layout.descriptors.len() {
+            match self.entry(index) {
+                Ok(entry) if entry.meta.entity == Entity::Family => {
+                    match FamilyKey::decode(&entry.key) {
+                        Some(family) => drop(families.insert(index, Arc::new(family))),
+                        None => damaged += 1,
+                    }
+                }
+                Ok(entry) => rest.push(entry),
+                Err(crate::directory::Absent::Unused) => {}
+                Err(crate::directory::Absent::Damaged) => damaged += 1,
+            }
+        }
+        let mut items = Vec::with_capacity(rest.len());
+        for entry in rest {
+            match item(entry, &families) {
+                Some(item) => items.push(item),
+                None => damaged += 1,
+            }
+        }
+        (items, damaged)
+    }
+
+    /// A consistent look at everything. `live` tells lanes whose process is known to be dead
+    /// from others; the gauges of those are left out.
+    pub(crate) fn snapshot(
+        &self,
+        live: impl Fn(Owner) -> bool,
+        guard: &mut Guard,
+    ) -> Result<Snapshot, Busy> {
+        for _ in 0..LOOKS {
+            let commit = self.commit();
+            let (items, damaged) = self.decode();
+            let held: Vec<(usize, bool)> = self
+                .held_lanes()
+                .filter(|(lane, _)| commit.excluded() != Some(*lane))
+                .map(|(lane, owner)| (lane, live(owner)))
+                .collect();
+            let mut raw: Vec<(Item, Vec<u64>)> = self
+                .visible(items)
+                .into_iter()
+                .filter_map(|item| {
+                    let cells = self.cells(&item, commit, &held)?;
+                    self.unchanged(item.entry.index, item.entry.state).then_some((item, cells))
+                })
+                .collect();
+            fence(Ordering::Acquire);
+            if Commit(self.words.load(head::COMMIT, Ordering::Relaxed)) != commit {
+                continue;
+            }
+            guard.retain(&raw);
+            for (item, cells) in &mut raw {
+                if matches!(item.entry.meta.entity, Entity::Counter | Entity::Histogram) {
+                    guard.raise(&item.entry, cells);
+                }
+            }
+            let dropped = self.words.load(head::DROPPED, Ordering::Relaxed);
+            return Ok(Snapshot { families: assemble(raw, dropped), damaged });
+        }
+        Err(Busy)
+    }
+
+    /// The series to export: not those of rules and targets that no process holds any more.
+    /// While no worker lives, all are.
+    fn visible(&self, mut items: Vec<Item>) -> Vec<Item> {
+        items.retain(|item| item.family.is_some());
+        if !self.has_worker() {
+            return items;
+        }
+        let unheld = |item: &Item| item.entry.users & (LANES | ORPHAN) == 0;
+        if !items.iter().any(unheld) {
+            return items;
+        }
+        let held: HashSet<Scope> = items
+            .iter()
+            .filter(|item| !unheld(item))
+            .filter_map(|item| item.scope.clone())
+            .collect();
+        items.retain(|item| {
+            !unheld(item) || item.scope.as_ref().is_none_or(|scope| held.contains(scope))
+        });
+        items
+    }
+
+    /// The cells of a series over all processes; `None` for a gauge that no live process has.
+    fn cells(&self, item: &Item, commit: Commit, held: &[(usize, bool)]) -> Option<Vec<u64>> {
+        let room = item.entry.room;
+        let cells = room.first..room.first + room.count;
+        match item.entry.meta.entity {
+            Entity::Counter | Entity::Histogram => Some(
+                cells
+                    .map(|cell| {
+                        let base = self
+                            .base_cell(commit.copy(), cell)
+                            .map_or(0, |word| self.words.load(word, Ordering::Relaxed));
+                        held.iter().fold(base, |sum, (lane, _)| {
+                            sum.wrapping_add(self.lane_value(*lane, cell))
+                        })
+                    })
+                    .collect(),
+            ),
+            Entity::Gauge => {
+                let having = held
+                    .iter()
+                    .filter(|(lane, live)| *live && item.entry.users & bit(*lane) != 0)
+                    .map(|(lane, _)| *lane);
+                let aggregation = item.family.as_ref()?.aggregation;
+                let value = match aggregation {
+                    Aggregation::Sum => having
+                        .map(|lane| self.lane_value(lane, room.first))
+                        .reduce(u64::wrapping_add),
+                    Aggregation::Newest => having
+                        .max_by_key(|lane| self.claim_number(*lane))
+                        .map(|lane| self.lane_value(lane, room.first)),
+                };
+                value.map(|value| vec![value])
+            }
+            Entity::Family | Entity::Record => None,
+        }
+    }
+}
+
+/// Decodes a series or a record; `None` when it contradicts itself or its family.
+fn item(entry: Entry, families: &HashMap<usize, Arc<FamilyKey>>) -> Option<Item> {
+    if entry.meta.entity == Entity::Record {
+        let (rule, target) = key::record_scope(&entry.key)?;
+        let scope = Scope::new(Some(rule), Some(target));
+        return Some(Item { entry, family: None, values: Vec::new(), scope });
+    }
+    let family = families.get(&(entry.meta.family as usize))?;
+    let values = key::series_values(&entry.key, entry.meta)?;
+    if family.entity != entry.meta.entity
+        || family.cells() != entry.room.count
+        || family.labels.len() != values.len()
+    {
+        return None;
+    }
+    let value = |name: &str| {
+        family.labels.iter().position(|label| label == name).and_then(|at| values.get(at)).cloned()
+    };
+    let scope = Scope::new(value("rule"), value("target"));
+    Some(Item { family: Some(Arc::clone(family)), entry, values, scope })
+}
+
+/// Name and labels.
+type SeriesName = (String, Vec<(String, String)>);
+
+/// Families of the same name and type become one; of two series with the same labels the one of
+/// the newer family stays, and two descriptors of one series are added up.
+fn assemble(raw: Vec<(Item, Vec<u64>)>, dropped: u64) -> Vec<Family> {
+    let mut types: HashMap<String, (Entity, u64)> = HashMap::new();
+    let mut series: BTreeMap<SeriesName, (Item, Vec<u64>)> = BTreeMap::new();
+    for (item, cells) in raw {
+        let Some(family) = &item.family else { continue };
+        let known = types.entry(family.name.clone()).or_insert((family.entity, item.entry.created));
+        if item.entry.created > known.1 {
+            *known = (family.entity, item.entry.created);
+        }
+        let labels = family.labels.iter().cloned().zip(item.values.iter().cloned()).collect();
+        let key = (family.name.clone(), labels);
+        match series.get_mut(&key) {
+            Some((other, total)) if other.entry.meta.family == item.entry.meta.family => {
+                for (total, cell) in total.iter_mut().zip(cells) {
+                    *total = total.wrapping_add(cell);
+                }
+            }
+            Some((other, _)) if other.entry.created > item.entry.created => {}
+            Some(_) | None => drop(series.insert(key, (item, cells))),
+        }
+    }
+    let mut families: Vec<Family> = Vec::new();
+    for ((name, labels), (item, cells)) in series {
+        let Some(family) = item.family else { continue };
+        if types.get(&name).is_some_and(|(entity, _)| *entity != family.entity) {
+            continue;
+        }
+        let sample = Sample { labels, value: value(&family, &cells) };
+        match families.last_mut() {
+            Some(last) if last.name == name => last.samples.push(sample),
+            Some(_) | None => {
+                let help = catalog::find(&name).map_or("", |metric| metric.help);
+                families.push(Family { name, help, samples: vec![sample] });
+            }
+        }
+    }
+    add_dropped(&mut families, dropped);
+    families
+}
+
+/// The count of series without room is no series itself, so that it always has room.
+fn add_dropped(families: &mut Vec<Family>, dropped: u64) {
+    let metric = catalog::DROPPED_SERIES.metric();
+    let sample = Sample { labels: Vec::new(), value: Value::Counter(dropped) };
+    let family = Family { name: metric.name.to_owned(), help: metric.help, samples: vec![sample] };
+    match families.binary_search_by(|known| known.name.as_str().cmp(metric.name)) {
+        Ok(at) => {
+            if let Some(known) = families.get_mut(at) {
+                *known = family;
+            }
+        }
+        Err(at) => families.insert(at, family),
+    }
+}
+
+fn value(family: &FamilyKey, cells: &[u64]) -> Value {
+    match family.entity {
+        Entity::Gauge => Value::Gauge(exported_signed(family.unit, cells.first().copied())),
+        Entity::Histogram => {
+            let (counts, sum) = cells.split_at_checked(family.bounds.len() + 1).unwrap_or_default();
+            Value::Histogram {
+                bounds: family.bounds.iter().map(|bound| exported(family.unit, *bound)).collect(),
+                counts: counts.to_vec(),
+                sum: exported(family.unit, sum.first().copied().unwrap_or(0)),
+            }
+        }
+        Entity::Counter | Entity::Family | Entity::Record => {
+            Value::Counter(cells.first().copied().unwrap_or(0))
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows nothing but doubles")]
+fn exported(unit: Unit, stored: u64) -> f64 {
+    match unit {
+        Unit::Number | Unit::Bytes => stored as f64,
+        Unit::Seconds => stored as f64 / 1e9,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows nothing but doubles")]
+fn exported_signed(unit: Unit, stored: Option<u64>) -> f64 {
+    let stored = stored.unwrap_or(0).cast_signed();
+    match unit {
+        Unit::Number | Unit::Bytes => stored as f64,
+        Unit::Seconds => stored as f64 / 1e9,
+    }
+}

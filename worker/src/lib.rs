@@ -11,5 +11,8 @@ mod lifecycle;
 mod logging;
 pub mod net;
 pub mod relay;
+pub mod route;
 pub mod select;
+#[cfg(test)]
+mod testkit;
 pub mod upstream;

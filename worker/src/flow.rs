@@ -263,6 +263,15 @@ pub enum Step {
     GiveUp(GiveUp),
 }
 
+/// A selection machine, as the dialler knows it. Pure: time comes in, steps go out.
+pub trait Select {
+    /// Begins; called once, before any event. Adds what to do to `steps`.
+    fn start(&mut self, now: Moment, steps: &mut Steps);
+
+    /// Takes an event. Adds what to do to `steps`; nothing after the machine is done.
+    fn on(&mut self, event: Event, now: Moment, steps: &mut Steps);
+}
+
 /// What happened to an attempt; told to a selection machine.
 ///
 /// Of one attempt come, in this order: `Started` unless a prewarmed socket was used, then one

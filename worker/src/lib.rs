@@ -4,6 +4,7 @@
 #[allow(dead_code, unused_imports)]
 pub mod accept;
 pub mod classify;
+pub mod dial;
 pub mod flow;
 #[allow(dead_code)]
 mod lifecycle;

@@ -6,7 +6,7 @@ use super::flights::{Flights, Winner};
 use super::forward::Forward;
 use super::roundrobin::RoundRobin;
 use super::walk::Walk;
-use crate::flow::{Event, Moment, Steps};
+use crate::flow::{Event, Moment, Select, Steps};
 
 /// The selection of one connection. Dropped in the middle, every attempt in flight counts as
 /// cancelled: neutral for its line.
@@ -107,5 +107,15 @@ impl Machine {
             Kind::Forward(forward) => &mut forward.flights,
             Kind::Refresh(refresh) => &mut refresh.boost.flights,
         }
+    }
+}
+
+impl Select for Machine {
+    fn start(&mut self, now: Moment, steps: &mut Steps) {
+        Self::start(self, now, steps);
+    }
+
+    fn on(&mut self, event: Event, now: Moment, steps: &mut Steps) {
+        Self::on(self, event, now, steps);
     }
 }

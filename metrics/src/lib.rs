@@ -28,8 +28,6 @@ mod cell;
 mod collector;
 mod directory;
 mod fold;
-#[cfg(not(loom))]
-mod import;
 mod key;
 mod lane;
 mod layout;

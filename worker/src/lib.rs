@@ -1,19 +1,39 @@
 //! The routing and relay engine: accepts, classifies, routes, selects, dials and relays.
+//!
+//! A worker is started by the supervisor, over a control socket, and does everything that has
+//! to do with clients. Read [`session`] first: it is the life of one connection. `boot` is the
+//! main thread's part, `lifecycle` its decisions, `shard` a relay thread.
 
-// Until `run` ties the stages together, nothing outside the tests uses these.
-#[allow(dead_code, unused_imports)]
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+
 pub mod accept;
+mod admin;
+mod boot;
 pub mod classify;
 pub mod dial;
 pub mod flow;
-#[allow(dead_code)]
+mod generation;
 mod lifecycle;
-#[allow(dead_code, unused_imports)]
 mod logging;
 pub mod net;
+mod process;
 pub mod relay;
-pub mod route;
 pub mod select;
-#[cfg(test)]
-mod testkit;
+mod session;
+mod shard;
 pub mod upstream;
+
+/// Runs this process as a worker until its supervisor or a signal ends it.
+///
+/// `control` is the worker's end of the control pair. Logs go to standard output. The code is
+/// 0 after an orderly drain; anything else means that the supervisor should look.
+#[must_use]
+pub fn run(control: OwnedFd) -> ExitCode {
+    let logging = logging::Logging::start();
+    let code = boot::run(control, logging.as_ref(), true);
+    if let Some(logging) = &logging {
+        logging.flush();
+    }
+    code
+}

@@ -80,6 +80,8 @@ pub(crate) enum Event {
     ServiceFailed(Generation, String),
     /// A signal asks the process to end at once.
     Terminate,
+    /// Something only a new process can repair.
+    Broken,
 }
 
 /// The result of looking at a configuration.
@@ -189,6 +191,7 @@ impl Lifecycle {
     }
 
     /// Where the machine stands.
+    #[cfg(test)]
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }
@@ -234,6 +237,10 @@ impl Lifecycle {
             Event::Empty => self.empty(),
             Event::ServiceFailed(generation, problem) => self.service_failed(generation, problem),
             Event::Terminate => self.drain(Duration::ZERO, now),
+            Event::Broken => {
+                self.phase = Phase::Done;
+                vec![Action::Exit(1)]
+            }
         }
     }
 

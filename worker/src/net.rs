@@ -19,7 +19,7 @@ mod outgoing;
 mod pipe;
 mod socket;
 
-pub use accept::accept;
+pub use accept::{accept, register_listener};
 pub use bytes::{peek, recv, send, shut_write};
 pub use clock::now;
 pub use info::{TcpState, cookie, tcp_state, unread, unsent};

@@ -246,6 +246,13 @@ fn a_worker_that_never_served_ends_with_its_supervisor() {
 }
 
 #[test]
+fn a_broken_worker_leaves_at_once_and_says_so() {
+    let mut machine = serving();
+    assert_eq!(machine.on(Event::Broken, START), [Action::Exit(1)]);
+    assert_eq!(machine.phase(), Phase::Done);
+}
+
+#[test]
 fn a_draining_worker_takes_no_new_configuration() {
     let mut machine = serving();
     machine.on(Event::Drain(Drain { timeout_ms: 10_000 }), START);
@@ -273,6 +280,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::Empty),
         generation.prop_map(|g| Event::ServiceFailed(g, "x".to_owned())),
         Just(Event::Terminate),
+        Just(Event::Broken),
     ]
 }
 

@@ -1,0 +1,585 @@
+//! The main thread: talks to the supervisor and carries out what [`Lifecycle`] decides.
+//!
+//! Everything that touches the supervisor, the shards as a whole, or the admin listener happens
+//! here, one event after the other, so that a switch of generations has one author. Compiling a
+//! configuration is the only work moved elsewhere; its answer is one more event.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use baton_handoff::message::{
+    Generation as Number, HelloSupervisor, ListenerKey, Prepare, Pulse, ToSupervisor, ToWorker,
+};
+use baton_handoff::{Received, RecvError, Transaction, WorkerEnd};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use crate::accept::admission::ProcessCount;
+use crate::accept::listeners::Listeners;
+use crate::admin::{AdminServer, View};
+use crate::flow::Moment;
+use crate::generation::Generation;
+use crate::generation::blueprint::{self, Blueprint, Drawn};
+use crate::lifecycle::{Action, Compiled, Event, Lifecycle};
+use crate::logging::Logging;
+use crate::net;
+use crate::process::Process;
+use crate::shard::{Gone, RegisterError, Shards};
+
+mod limits;
+#[cfg(test)]
+mod tests;
+
+/// How long a supervisor that does not read may hold up the conversation.
+const SEND_LIMIT: Duration = Duration::from_secs(5);
+/// How often a worker gives a sign of life.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Runs a worker over its control socket until it is told to end.
+///
+/// `owns_process` is false in tests, where several workers and the test share one process:
+/// signals are then left alone.
+pub(crate) fn run(control: OwnedFd, logging: Option<&Logging>, owns_process: bool) -> ExitCode {
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(LocalOptions::default());
+    let outcome = runtime.and_then(|runtime| {
+        runtime.block_on(async {
+            let signals = owns_process.then(Signals::install).transpose()?;
+            Ok(Worker::new(control, logging, signals)?.serve().await)
+        })
+    });
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            tracing::error!(%error, "the worker cannot start");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Signals a worker knows. The supervisor decides when a worker ends, so the ones a terminal
+/// sends to the whole process group are taken and left at that.
+struct Signals {
+    terminate: Signal,
+    _left_alone: [Signal; 3],
+}
+
+impl Signals {
+    fn install() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            _left_alone: [
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::hangup())?,
+                signal(SignalKind::user_defined2())?,
+            ],
+        })
+    }
+}
+
+/// What exists once a configuration has told how many shards there are.
+struct Engine {
+    process: Arc<Process>,
+    shards: Shards,
+    broken: mpsc::UnboundedReceiver<String>,
+}
+
+/// A configuration that is being compiled.
+struct Compiling {
+    number: Number,
+    asked: Transaction,
+    task: JoinHandle<Result<Drawn, Vec<String>>>,
+}
+
+/// What ended a wait.
+enum Happened {
+    Received(Result<Received<ToWorker>, RecvError>),
+    Compiled(Result<Drawn, Vec<String>>),
+    Emptied,
+    Broken(String),
+    Terminated,
+    Tick,
+}
+
+/// Why a generation is not served.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    /// Nothing is prepared, or a socket is missing: the machine should have prevented it.
+    #[error("{0}")]
+    Unprepared(String),
+    /// The shards cannot poll the listeners.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// The admin listener cannot be polled.
+    #[error("cannot serve the admin listener: {0}")]
+    Admin(#[source] io::Error),
+    /// A shard has died.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+}
+
+struct Worker<'l> {
+    end: WorkerEnd,
+    lifecycle: Lifecycle,
+    logging: Option<&'l Logging>,
+    signals: Option<Signals>,
+    descriptors: u64,
+    engine: Option<Engine>,
+    admin: Option<AdminServer>,
+    /// Shown by `/readyz`.
+    ready: Rc<Cell<bool>>,
+    listeners: Listeners,
+    draft: Option<Blueprint>,
+    compiling: Option<Compiling>,
+    /// Sockets that came with the last message and have no owner yet.
+    arrived: Vec<(ListenerKey, OwnedFd)>,
+    /// Earlier generations; alive as long as a connection holds them.
+    retired: Vec<Weak<Generation>>,
+    /// What the next answer refers to.
+    asked: Transaction,
+    /// What `Drained` will refer to.
+    drain_asked: Transaction,
+    watch_empty: bool,
+    control_lost: bool,
+    next_tick: Moment,
+}
+
+impl<'l> Worker<'l> {
+    fn new(
+        control: OwnedFd,
+        logging: Option<&'l Logging>,
+        signals: Option<Signals>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            end: WorkerEnd::new(control)?,
+            lifecycle: Lifecycle::new(),
+            logging,
+            signals,
+            descriptors: limits::raise_descriptors()?,
+            engine: None,
+            admin: None,
+            ready: Rc::default(),
+            listeners: Listeners::default(),
+            draft: None,
+            compiling: None,
+            arrived: Vec::new(),
+            retired: Vec::new(),
+            asked: Transaction::NONE,
+            drain_asked: Transaction::NONE,
+            watch_empty: false,
+            control_lost: false,
+            next_tick: net::now().after(TICK),
+        })
+    }
+
+    /// Takes events until the process is to exit; the exit code.
+    async fn serve(mut self) -> u8 {
+        loop {
+            let happened = self.wait().await;
+            let Some(event) = self.event(happened) else { continue };
+            let actions = self.lifecycle.on(event, net::now());
+            match self.carry_out(actions).await {
+                Ok(None) => {}
+                Ok(Some(code)) => return code,
+                Err(Gone) => {
+                    tracing::error!("a relay thread has ended by itself");
+                    return 1;
+                }
+            }
+        }
+    }
+
+    async fn wait(&mut self) -> Happened {
+        let wake = self.lifecycle.deadline().map_or(self.next_tick, |at| at.min(self.next_tick));
+        let pause = wake.since(net::now());
+        let Self { end, engine, compiling, signals, watch_empty, control_lost, .. } = self;
+        let count = engine.as_ref().map(|engine| Arc::clone(&engine.process.count));
+        tokio::select! {
+            received = end.recv(), if !*control_lost => Happened::Received(received),
+            drawn = drawn(compiling) => Happened::Compiled(drawn),
+            problem = broken(engine) => Happened::Broken(problem),
+            () = emptied(count), if *watch_empty => Happened::Emptied,
+            () = terminated(signals) => Happened::Terminated,
+            () = tokio::time::sleep(pause) => Happened::Tick,
+        }
+    }
+
+    /// What it means to the machine; `None` when it means nothing.
+    fn event(&mut self, happened: Happened) -> Option<Event> {
+        self.asked = Transaction::NONE;
+        match happened {
+            Happened::Received(Ok(received)) => self.message(received),
+            Happened::Received(Err(RecvError::Refused(fault))) => {
+                tracing::warn!(%fault, "a message of the supervisor was not taken");
+                None
+            }
+            Happened::Received(Err(error @ (RecvError::Closed | RecvError::Io(_)))) => {
+                tracing::debug!(%error, "control channel");
+                self.control_lost = true;
+                Some(Event::ControlLost)
+            }
+            Happened::Compiled(drawn) => {
+                let Compiling { number, asked, .. } = self.compiling.take()?;
+                self.asked = asked;
+                Some(Event::Compiled(number, self.compiled(drawn)))
+            }
+            Happened::Emptied => {
+                self.watch_empty = false;
+                self.asked = self.drain_asked;
+                Some(Event::Empty)
+            }
+            Happened::Broken(problem) => {
+                tracing::error!(problem, "the worker cannot go on");
+                Some(Event::Broken)
+            }
+            Happened::Terminated => Some(Event::Terminate),
+            Happened::Tick => {
+                let now = net::now();
+                if now >= self.next_tick {
+                    self.next_tick = now.after(TICK);
+                }
+                Some(Event::Tick)
+            }
+        }
+    }
+
+    fn message(&mut self, received: Received<ToWorker>) -> Option<Event> {
+        let Received { message, fds, transaction } = received;
+        self.asked = transaction;
+        match message {
+            ToWorker::Hello(hello) => {
+                tracing::debug!(worker = hello.worker.0, supervisor = hello.version, "greeted");
+                Some(Event::Hello)
+            }
+            ToWorker::Prepare(prepare) => {
+                Some(Event::Prepare { prepare, retired: self.retired_generations() })
+            }
+            ToWorker::Listeners(listeners) => {
+                self.arrived = listeners.keys.iter().cloned().zip(fds).collect();
+                Some(Event::Listeners {
+                    generation: listeners.generation,
+                    keys: listeners.keys,
+                    last: listeners.last,
+                })
+            }
+            ToWorker::Activate(generation) => Some(Event::Activate(generation)),
+            ToWorker::Abort(generation) => Some(Event::Abort(generation)),
+            ToWorker::Quiesce => Some(Event::Quiesce),
+            ToWorker::Drain(drain) => {
+                self.drain_asked = transaction;
+                Some(Event::Drain(drain))
+            }
+            ToWorker::Ping => Some(Event::Ping),
+            ToWorker::Nak(nak) => {
+                tracing::warn!(kind = nak.kind, reason = nak.reason, "refused by the supervisor");
+                None
+            }
+        }
+    }
+
+    /// Keeps a compiled configuration as the pending one.
+    fn compiled(&mut self, drawn: Result<Drawn, Vec<String>>) -> Compiled {
+        let blueprint = match drawn {
+            Err(problems) => return Compiled::Bad(problems),
+            Ok(Drawn::Unchanged(blueprint)) => return Compiled::Unchanged(blueprint.plan(true)),
+            Ok(Drawn::New(blueprint)) => blueprint,
+        };
+        if self.engine.is_none()
+            && let Err(problem) = self.start(&blueprint)
+        {
+            return Compiled::Bad(vec![problem]);
+        }
+        let plan = blueprint.plan(false);
+        self.draft = Some(blueprint);
+        Compiled::Good { plan, held: self.listeners.held() }
+    }
+
+    /// Sets up what the first configuration decides for the life of the process.
+    fn start(&mut self, blueprint: &Blueprint) -> Result<(), String> {
+        let config = blueprint.config();
+        if let Some(logging) = self.logging {
+            logging.configure(&config.log).map_err(|error| error.to_string())?;
+        }
+        let shards = match usize::from(config.supervisor.worker_threads) {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let connections = config.supervisor.max_connections;
+        let listeners = blueprint.plan(false).listeners.len();
+        if let Some(text) = limits::shortage(self.descriptors, connections, listeners, shards) {
+            tracing::warn!("{text}");
+        }
+        let (process, broken) = Process::new(shards);
+        let shards = Shards::start(&process)
+            .map_err(|error| format!("cannot start {shards} relay threads: {error}"))?;
+        self.engine = Some(Engine { process, shards, broken });
+        Ok(())
+    }
+
+    /// Carries out actions in order; the exit code when the process is to end.
+    async fn carry_out(&mut self, actions: Vec<Action>) -> Result<Option<u8>, Gone> {
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
+            let served = match action {
+                Action::Greet => {
+                    let version = env!("CARGO_PKG_VERSION").to_owned();
+                    let hello = HelloSupervisor { version, pid: std::process::id() };
+                    self.send(&ToSupervisor::Hello(hello)).await;
+                    continue;
+                }
+                Action::Send(message) => {
+                    self.send(&message).await;
+                    continue;
+                }
+                Action::Pulse => {
+                    self.send(&ToSupervisor::Pong(self.pulse())).await;
+                    continue;
+                }
+                Action::Compile(prepare) => {
+                    self.compile(prepare);
+                    continue;
+                }
+                Action::TakeListeners => {
+                    self.take_listeners();
+                    continue;
+                }
+                Action::DropPending => {
+                    self.draft = None;
+                    self.compiling = None;
+                    self.arrived.clear();
+                    self.listeners.drop_pending();
+                    continue;
+                }
+                Action::Serve(generation) => (generation, self.publish(generation).await),
+                Action::Resume(generation) => (generation, self.resume().await),
+                Action::StopAccepting => {
+                    self.stop_accepting().await?;
+                    continue;
+                }
+                Action::WatchEmpty => {
+                    self.watch_empty = true;
+                    continue;
+                }
+                Action::Cut => {
+                    self.cut().await?;
+                    continue;
+                }
+                Action::Exit(code) => return Ok(Some(code)),
+                Action::Warn(text) => {
+                    tracing::warn!("{text}");
+                    continue;
+                }
+            };
+            match served {
+                (_, Ok(())) => {}
+                (_, Err(ServeError::Gone(gone))) => return Err(gone),
+                (generation, Err(error)) => {
+                    let failed = Event::ServiceFailed(generation, error.to_string());
+                    actions = self.lifecycle.on(failed, net::now()).into();
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn send(&self, message: &ToSupervisor) {
+        if self.control_lost {
+            return;
+        }
+        let sending = self.end.reply(self.asked, message);
+        match tokio::time::timeout(SEND_LIMIT, sending).await {
+            Ok(Ok(())) => {}
+            // A closed channel shows in the next `recv`.
+            Ok(Err(error)) => tracing::debug!(%error, "control channel"),
+            Err(_) => tracing::warn!("the supervisor does not read its messages"),
+        }
+    }
+
+    fn pulse(&self) -> Pulse {
+        let process = self.engine.as_ref().map(|engine| &engine.process);
+        let published = process.and_then(|process| process.published.load_full());
+        Pulse {
+            generation: published.map_or(Number(0), |generation| generation.number()),
+            connections: process.map_or(0, |process| process.count.live().into()),
+            retired_generations: self.retired_generations(),
+        }
+    }
+
+    fn retired_generations(&self) -> u32 {
+        let alive = self.retired.iter().filter(|generation| generation.strong_count() > 0);
+        u32::try_from(alive.count()).unwrap_or(u32::MAX)
+    }
+
+    fn compile(&mut self, prepare: Prepare) {
+        let published =
+            self.engine.as_ref().and_then(|engine| engine.process.published.load_full());
+        let running = published.map(|generation| Arc::clone(generation.config()));
+        let (number, asked) = (prepare.generation, self.asked);
+        let task = spawn_blocking(move || blueprint::draw(&prepare, running.as_deref()));
+        self.compiling = Some(Compiling { number, asked, task });
+    }
+
+    fn take_listeners(&mut self) {
+        let Some(draft) = &self.draft else {
+            self.arrived.clear();
+            return;
+        };
+        let wanted = blueprint::keys(draft.config());
+        for (key, socket) in self.arrived.drain(..) {
+            // One that was not asked for is closed.
+            if wanted.contains(&key) {
+                self.listeners.take(key, socket);
+            }
+        }
+    }
+
+    /// Switches to the pending generation.
+    async fn publish(&mut self, number: Number) -> Result<(), ServeError> {
+        let unprepared = || ServeError::Unprepared(format!("generation {} is gone", number.0));
+        let engine = self.engine.as_ref().ok_or_else(unprepared)?;
+        let draft = self.draft.take().filter(|draft| draft.number() == number);
+        let draft = draft.ok_or_else(unprepared)?;
+        let admin = blueprint::admin_key(draft.config());
+        let generation =
+            draft.build(&engine.process, &mut self.listeners).map_err(ServeError::Unprepared)?;
+        let pending: Vec<_> = self.listeners.pending(&admin).collect();
+        if let Err(error) = engine.shards.register(&pending).await {
+            // Whatever was registered is not published, so following lets go of it.
+            engine.shards.follow().await?;
+            self.listeners.drop_pending();
+            return Err(error.into());
+        }
+        let generation = Arc::new(generation);
+        let drain = generation.config().supervisor.drain_timeout;
+        self.lifecycle.set_orphan_drain(drain);
+        self.listeners.promote(&generation.keys());
+        let before = engine.process.published.swap(Some(generation));
+        self.retired.retain(|generation| generation.strong_count() > 0);
+        self.retired.extend(before.as_ref().map(Arc::downgrade));
+        drop(before);
+        engine.shards.follow().await?;
+        tracing::info!(generation = number.0, "serving");
+        self.open_admin()?;
+        self.ready.set(true);
+        Ok(())
+    }
+
+    /// Serves the admin listener, if the published configuration has one.
+    fn open_admin(&mut self) -> Result<(), ServeError> {
+        let published =
+            self.engine.as_ref().and_then(|engine| engine.process.published.load_full());
+        let Some(published) = published.filter(|_| self.admin.is_none()) else { return Ok(()) };
+        let config = published.config();
+        if !config.metrics.enabled {
+            return Ok(());
+        }
+        let Some(listener) = self.listeners.get(&blueprint::admin_key(config)) else {
+            return Err(ServeError::Unprepared(
+                "no socket is held for the admin server".to_owned(),
+            ));
+        };
+        let view = Rc::new(Exposed { ready: Rc::clone(&self.ready) });
+        let copy = listener.socket.try_clone().map_err(ServeError::Admin)?;
+        self.admin = Some(AdminServer::start(copy, view).map_err(ServeError::Admin)?);
+        Ok(())
+    }
+
+    /// Polls the listeners of the published generation again.
+    async fn resume(&mut self) -> Result<(), ServeError> {
+        let Some(engine) = &self.engine else {
+            return Err(ServeError::Unprepared("nothing was ever served".to_owned()));
+        };
+        if let Err(error) = engine.shards.register(&[]).await {
+            engine.shards.pause().await?;
+            return Err(error.into());
+        }
+        engine.shards.follow().await?;
+        tracing::info!("accepting again");
+        self.open_admin()?;
+        self.ready.set(true);
+        Ok(())
+    }
+
+    async fn stop_accepting(&mut self) -> Result<(), Gone> {
+        self.ready.set(false);
+        if let Some(admin) = self.admin.take() {
+            admin.stop().await;
+        }
+        if let Some(engine) = &self.engine {
+            engine.shards.pause().await?;
+            tracing::info!("stopped accepting");
+        }
+        Ok(())
+    }
+
+    async fn cut(&mut self) -> Result<(), Gone> {
+        if let Some(engine) = &self.engine {
+            let connections = engine.shards.cut().await?;
+            self.lifecycle.record_cut(connections);
+            if connections > 0 {
+                tracing::warn!(connections, "connections were cut");
+            }
+        }
+        self.watch_empty = true;
+        Ok(())
+    }
+}
+
+/// What the admin server shows.
+struct Exposed {
+    ready: Rc<Cell<bool>>,
+}
+
+impl View for Exposed {
+    fn ready(&self) -> bool {
+        self.ready.get()
+    }
+
+    fn metrics(&self) -> Result<(Vec<u8>, &'static str), String> {
+        Err("not yet".to_owned())
+    }
+}
+
+async fn drawn(compiling: &mut Option<Compiling>) -> Result<Drawn, Vec<String>> {
+    match compiling {
+        Some(Compiling { task, .. }) => task.await.unwrap_or_else(|error| {
+            Err(vec![format!("compiling the configuration failed, a fault of Baton: {error}")])
+        }),
+        None => std::future::pending().await,
+    }
+}
+
+async fn broken(engine: &mut Option<Engine>) -> String {
+    match engine {
+        Some(engine) => match engine.broken.recv().await {
+            Some(problem) => problem,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+async fn terminated(signals: &mut Option<Signals>) {
+    match signals {
+        Some(signals) => {
+            signals.terminate.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn emptied(count: Option<Arc<ProcessCount>>) {
+    if let Some(count) = count {
+        count.emptied().await;
+    }
+}

@@ -1,0 +1,276 @@
+//! The other side of a worker under test.
+
+use std::collections::HashMap;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use baton_handoff::message::{
+    Drain, Generation, HelloWorker, ListenerKey, Listeners, Plan, Prepare, Pulse, ToSupervisor,
+    ToWorker, WorkerId,
+};
+use baton_handoff::{RecvError, SupervisorEnd, Transaction, pair};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use tokio::runtime::Runtime;
+
+/// How long a test waits for an answer that should come at once.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A supervisor.
+pub(super) struct Boss {
+    runtime: Runtime,
+    end: SupervisorEnd,
+    worker: Option<JoinHandle<std::process::ExitCode>>,
+    listeners: HashMap<String, TcpListener>,
+    region: OwnedFd,
+    fresh: bool,
+}
+
+impl Boss {
+    /// A worker that has said hello.
+    pub(super) fn greeted() -> Self {
+        let (ours, theirs) = pair().unwrap();
+        let worker = thread::spawn(move || crate::boot::run(theirs, None, false));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .unwrap();
+        let end = runtime.block_on(async { SupervisorEnd::new(ours).unwrap() });
+        let region = memfd_create("region", MFdFlags::MFD_CLOEXEC).unwrap();
+        let mut boss = Self {
+            runtime,
+            end,
+            worker: Some(worker),
+            listeners: HashMap::new(),
+            region,
+            fresh: true,
+        };
+        boss.say(
+            &ToWorker::Hello(HelloWorker { worker: WorkerId(1), version: "t".to_owned() }),
+            &[],
+        );
+        let hello = boss.hear();
+        assert!(matches!(hello, ToSupervisor::Hello(_)), "{hello:?}");
+        boss
+    }
+
+    /// Binds an address for a rule and keeps the socket.
+    pub(super) fn listen(&mut self) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        self.listeners.insert(address.to_string(), listener);
+        address
+    }
+
+    pub(super) fn say(&mut self, message: &ToWorker, fds: &[BorrowedFd<'_>]) -> Transaction {
+        self.runtime.block_on(self.end.send(message, fds)).unwrap()
+    }
+
+    /// The next message that is no sign of life.
+    pub(super) fn hear(&mut self) -> ToSupervisor {
+        loop {
+            match self.hear_anything() {
+                Some((ToSupervisor::Pong(_), _)) => {}
+                Some((message, _)) => return message,
+                None => panic!("the worker has closed its end"),
+            }
+        }
+    }
+
+    /// The next message; `None` when the worker is gone.
+    fn hear_anything(&mut self) -> Option<(ToSupervisor, Transaction)> {
+        let received = self.runtime.block_on(async {
+            tokio::time::timeout(PATIENCE, self.end.recv()).await.expect("an answer in time")
+        });
+        match received {
+            Ok(received) => Some((received.message, received.transaction)),
+            Err(RecvError::Closed) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A sign of life, asked for.
+    pub(super) fn ping(&mut self) -> Pulse {
+        let asked = self.say(&ToWorker::Ping, &[]);
+        loop {
+            match self.hear_anything() {
+                Some((ToSupervisor::Pong(pulse), answered)) if answered == asked => return pulse,
+                // One that was sent unasked may be older than the question.
+                Some((ToSupervisor::Pong(_), _)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Waits until a pulse is as wanted.
+    pub(super) fn pulse_until(&mut self, wanted: impl Fn(&Pulse) -> bool) -> Pulse {
+        let begun = std::time::Instant::now();
+        loop {
+            let pulse = self.ping();
+            if wanted(&pulse) {
+                return pulse;
+            }
+            assert!(begun.elapsed() < PATIENCE, "still {pulse:?}");
+        }
+    }
+
+    /// Offers a configuration; the plan or the problems.
+    pub(super) fn prepare(&mut self, number: u64, config: &str) -> Result<Plan, Vec<String>> {
+        let prepare = Prepare {
+            generation: Generation(number),
+            source: "test.json".to_owned(),
+            config: config.as_bytes().to_vec(),
+        };
+        let region = self.region.try_clone().unwrap();
+        let fds = if self.fresh { vec![region.as_fd()] } else { Vec::new() };
+        self.fresh = false;
+        self.say(&ToWorker::Prepare(prepare), &fds);
+        match self.hear() {
+            ToSupervisor::Plan(plan) => Ok(plan),
+            ToSupervisor::Refused(refused) => Err(refused.problems),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Hands over the sockets of a plan and hears that the generation is ready.
+    pub(super) fn hand_over(&mut self, plan: &Plan) {
+        let keys: Vec<ListenerKey> =
+            plan.listeners.iter().map(|wanted| wanted.key.clone()).collect();
+        let message = ToWorker::Listeners(Listeners {
+            generation: plan.generation,
+            keys: keys.clone(),
+            last: true,
+        });
+        let copies: Vec<OwnedFd> =
+            keys.iter().map(|key| self.listeners[&key.0].try_clone().unwrap().into()).collect();
+        let fds: Vec<BorrowedFd<'_>> = copies.iter().map(|copy| copy.as_fd()).collect();
+        self.say(&message, &fds);
+        assert_eq!(self.hear(), ToSupervisor::Ready(plan.generation));
+    }
+
+    /// Leads the worker to serve these rules.
+    pub(super) fn serve(&mut self, number: u64, rules: &[String]) {
+        self.serve_config(number, &config(rules));
+    }
+
+    /// Leads the worker to serve this configuration.
+    pub(super) fn serve_config(&mut self, number: u64, config: &str) {
+        let plan = self.prepare(number, config).unwrap();
+        assert!(!plan.unchanged);
+        self.hand_over(&plan);
+        self.activate(number);
+    }
+
+    pub(super) fn activate(&mut self, number: u64) {
+        self.say(&ToWorker::Activate(Generation(number)), &[]);
+        assert_eq!(self.hear(), ToSupervisor::Active(Generation(number)));
+    }
+
+    pub(super) fn quiesce(&mut self) {
+        self.say(&ToWorker::Quiesce, &[]);
+        assert_eq!(self.hear(), ToSupervisor::Quiesced);
+    }
+
+    pub(super) fn begin_drain(&mut self, limit: Duration) {
+        let timeout_ms = u64::try_from(limit.as_millis()).unwrap();
+        self.say(&ToWorker::Drain(Drain { timeout_ms }), &[]);
+    }
+
+    /// Drains; how many connections were cut.
+    pub(super) fn drain(&mut self, limit: Duration) -> u64 {
+        self.begin_drain(limit);
+        match self.hear() {
+            ToSupervisor::Drained { cut } => cut,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits for the worker's end; whether its exit code was 0.
+    pub(super) fn ended(mut self) -> bool {
+        let worker = self.worker.take().unwrap();
+        worker.join().unwrap() == std::process::ExitCode::SUCCESS
+    }
+
+    /// Goes away without a word; the worker is left to itself.
+    pub(super) fn vanish(mut self) -> JoinHandle<std::process::ExitCode> {
+        self.worker.take().unwrap()
+    }
+}
+
+/// A configuration of these rules.
+pub(super) fn config(rules: &[String]) -> String {
+    format!(r#"{{"supervisor":{{"workerThreads":2}},"rules":[{}]}}"#, rules.join(","))
+}
+
+/// A rule in mode `normal`.
+pub(super) fn rule(name: &str, listen: SocketAddr, targets: &[SocketAddr]) -> String {
+    rule_with(name, listen, targets, r#""mode":"normal""#)
+}
+
+/// A rule with these further fields.
+pub(super) fn rule_with(
+    name: &str,
+    listen: SocketAddr,
+    targets: &[SocketAddr],
+    fields: &str,
+) -> String {
+    let targets: Vec<String> =
+        targets.iter().map(|target| format!(r#"{{"address":"{target}"}}"#)).collect();
+    let targets = targets.join(",");
+    format!(r#"{{"name":"{name}","listen":"{listen}",{fields},"targets":[{targets}]}}"#)
+}
+
+/// A server that lives as long as its process.
+pub(super) struct Upstream {
+    pub(super) address: SocketAddr,
+}
+
+impl Upstream {
+    /// Gives back what it gets, and its own FIN after the client's.
+    pub(super) fn echo() -> Self {
+        Self::with(|mut stream| {
+            let mut writer = stream.try_clone()?;
+            io::copy(&mut stream, &mut writer).map(drop)
+        })
+    }
+
+    /// Says its name and closes.
+    pub(super) fn named(name: &'static str) -> Self {
+        Self::with(move |mut stream| {
+            stream.write_all(name.as_bytes())?;
+            stream.shutdown(std::net::Shutdown::Write)?;
+            io::copy(&mut stream, &mut io::sink()).map(drop)
+        })
+    }
+
+    fn with(serve: impl Fn(TcpStream) -> io::Result<()> + Send + Clone + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let serve = serve.clone();
+                // A client that resets ends its own thread only.
+                thread::spawn(move || serve(stream).ok());
+            }
+        });
+        Self { address }
+    }
+}
+
+/// An address where nobody listens.
+pub(super) fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Everything a server says on a new connection.
+pub(super) fn heard(address: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,115 @@
+//! One compiled configuration and all that lives with it.
+//!
+//! A generation is immutable once published. Publishing is one atomic store that every shard
+//! sees at its next accept; a connection holds the generation that admitted it until it ends,
+//! so a reload never changes the rules of a live connection, and the last connection of a
+//! retired generation frees it. What outlives generations (counts, line state, series) is
+//! shared into them when they are built.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use baton_config::model::Config;
+use baton_handoff::message::{Generation as Number, ListenerKey};
+
+use crate::accept::admission::Refusal;
+use crate::accept::listeners::ListenerId;
+use crate::flow::ClientAddr;
+
+pub(crate) mod blueprint;
+mod rule;
+
+pub(crate) use rule::{Content, Rule};
+
+/// The position of a rule in its generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RuleIndex(u16);
+
+/// A compiled configuration.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    number: Number,
+    config: Arc<Config>,
+    rules: Box<[Rule]>,
+    by_listener: Box<[(ListenerId, RuleIndex)]>,
+}
+
+impl Generation {
+    /// A generation of these rules, each with the socket its clients come in through.
+    pub(crate) fn new(
+        number: Number,
+        config: Arc<Config>,
+        rules: impl IntoIterator<Item = (ListenerId, Rule)>,
+    ) -> Self {
+        let (by_listener, rules): (Vec<_>, Vec<_>) = (0u16..)
+            .zip(rules)
+            .map(|(position, (listener, rule))| ((listener, RuleIndex(position)), rule))
+            .unzip();
+        Self { number, config, rules: rules.into(), by_listener: by_listener.into() }
+    }
+
+    /// The rule whose clients come in through this socket, if this generation has it.
+    pub(crate) fn rule_of(&self, listener: ListenerId) -> Option<RuleIndex> {
+        self.by_listener.iter().find(|(id, _)| *id == listener).map(|&(_, rule)| rule)
+    }
+
+    /// A rule of this generation.
+    pub(crate) fn rule(&self, index: RuleIndex) -> &Rule {
+        &self.rules[usize::from(index.0)]
+    }
+
+    /// The number the supervisor gave it.
+    pub(crate) fn number(&self) -> Number {
+        self.number
+    }
+
+    /// What it was compiled from.
+    pub(crate) fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// The listeners it uses.
+    pub(crate) fn keys(&self) -> BTreeSet<ListenerKey> {
+        blueprint::keys(&self.config)
+    }
+}
+
+/// A connection's right to exist: its slots, its rule and, through it, its generation.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    generation: Arc<Generation>,
+    rule: RuleIndex,
+    /// The address whose share was taken.
+    client: Cell<Option<IpAddr>>,
+}
+
+impl Permit {
+    /// Takes a slot of the process and of the rule.
+    pub(crate) fn enter(generation: &Arc<Generation>, rule: RuleIndex) -> Result<Self, Refusal> {
+        generation.rule(rule).gate.enter()?;
+        Ok(Self { generation: Arc::clone(generation), rule, client: Cell::new(None) })
+    }
+
+    /// Checks the client against the lists and takes its share of the rule.
+    pub(crate) fn admit(&self, client: ClientAddr) -> Result<(), Refusal> {
+        let rule = self.generation.rule(self.rule);
+        if !rule.policy.admits(client.ip()) {
+            return Err(Refusal::AccessPolicy);
+        }
+        self.client.set(rule.gate.enter_client(client.ip())?);
+        Ok(())
+    }
+
+    /// The rule the connection came in through.
+    pub(crate) fn rule(&self) -> &Rule {
+        self.generation.rule(self.rule)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.generation.rule(self.rule).gate.leave(self.client.take());
+    }
+}

@@ -1,0 +1,238 @@
+//! From configuration text to everything that can be made without sockets.
+//!
+//! Compiling runs on a thread of its own: patterns may take long and a listen name may have to
+//! be looked up, while the control conversation must go on. All problems are reported at once.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+
+use baton_config::diff::Diff;
+use baton_config::model::{Config, Host, Listen, ListenHost, Mode, Rule, Strategy};
+use baton_config::{Loaded, Positions, Problems};
+use baton_handoff::message::{
+    Generation, ListenerKey, ListenerRole, ListenerWanted, Plan, Prepare,
+};
+
+use crate::accept::admission::Gate;
+use crate::accept::listeners::Listeners;
+use crate::classify::regex::Patterns;
+use crate::generation::{self, Content};
+use crate::process::Process;
+
+/// A checked and compiled configuration that waits for its sockets.
+#[derive(Debug)]
+pub(crate) struct Blueprint {
+    number: Generation,
+    config: Arc<Config>,
+    listeners: Vec<ListenerWanted>,
+    /// What each rule wants to know of first bytes, in the order of the rules.
+    contents: Vec<Content>,
+}
+
+/// What became of a configuration.
+#[derive(Debug)]
+pub(crate) enum Drawn {
+    /// It equals the running one.
+    Unchanged(Blueprint),
+    /// It can be served.
+    New(Blueprint),
+}
+
+/// Reads, checks and compiles. `running` is the serving configuration, if there is one: then
+/// only what a reload may change may differ.
+///
+/// # Errors
+/// Every problem found, one line each.
+pub(crate) fn draw(prepare: &Prepare, running: Option<&Config>) -> Result<Drawn, Vec<String>> {
+    let loaded = baton_config::parse(&prepare.source, &prepare.config);
+    let Loaded { config, positions } = loaded.map_err(|problems| lines(&problems))?;
+    let mut problems = Vec::new();
+    let diff = running.map(|running| Diff::new(running, &config));
+    if let Some(diff) = &diff {
+        problems.extend(diff.needs_restart.iter().map(|field| {
+            positions
+                .problem(&format!("$.{field}"), format!("needs a restart: {field}"))
+                .to_string()
+        }));
+    }
+    for (index, rule) in config.rules.iter().enumerate() {
+        problems.extend(unsupported(rule).map(|(field, what)| {
+            let path = format!("$.rules[{index}]{field}");
+            positions.problem(&path, format!("{what} is not supported yet")).to_string()
+        }));
+    }
+    if config.metrics.enabled {
+        let what = "the admin server is not supported yet";
+        problems.push(positions.problem("$.metrics", what).to_string());
+    }
+    let listeners = wanted(&config, &positions, &mut problems);
+    let contents = contents(&config, &positions, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let unchanged = diff.is_some_and(|diff| diff.is_unchanged());
+    let number = prepare.generation;
+    let blueprint = Blueprint { number, config: Arc::new(config), listeners, contents };
+    Ok(if unchanged { Drawn::Unchanged(blueprint) } else { Drawn::New(blueprint) })
+}
+
+/// The listeners a configuration uses.
+pub(crate) fn keys(config: &Config) -> BTreeSet<ListenerKey> {
+    let admin = config.metrics.enabled.then(|| admin_key(config));
+    let rules = config.rules.iter().map(|rule| ListenerKey(rule.listen.text.clone()));
+    rules.chain(admin).collect()
+}
+
+/// What the admin listener of a configuration is known by.
+pub(crate) fn admin_key(config: &Config) -> ListenerKey {
+    ListenerKey(config.metrics.listen.to_string())
+}
+
+impl Blueprint {
+    /// The number it will have.
+    pub(crate) fn number(&self) -> Generation {
+        self.number
+    }
+
+    /// What it was compiled from.
+    pub(crate) fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// The sockets it needs.
+    pub(crate) fn plan(&self, unchanged: bool) -> Plan {
+        Plan { generation: self.number, listeners: self.listeners.clone(), unchanged }
+    }
+
+    /// Builds the generation once every socket is held.
+    ///
+    /// # Errors
+    /// Names the listener that is missing.
+    pub(crate) fn build(
+        self,
+        process: &Process,
+        listeners: &mut Listeners,
+    ) -> Result<generation::Generation, String> {
+        let mut rules = Vec::with_capacity(self.config.rules.len());
+        for (rule, content) in self.config.rules.iter().zip(self.contents) {
+            let key = ListenerKey(rule.listen.text.clone());
+            let Some(id) = listeners.get(&key).map(|listener| listener.id) else {
+                return Err(format!("no socket is held for {}", rule.listen.text));
+            };
+            let gate = Gate::new(
+                Arc::clone(&process.count),
+                listeners.count(&key),
+                self.config.supervisor.max_connections,
+                rule.max_connections,
+                rule.max_connections_per_ip,
+            );
+            rules.push((id, generation::Rule::new(rule, gate, content)));
+        }
+        Ok(generation::Generation::new(self.number, self.config, rules))
+    }
+}
+
+fn lines(problems: &Problems) -> Vec<String> {
+    problems.0.iter().map(ToString::to_string).collect()
+}
+
+/// What of a rule this build cannot do: the field below the rule, and its name in plain words.
+fn unsupported(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let mode = match &rule.mode {
+        Mode::Normal => None,
+        Mode::RoundRobin => Some("mode roundrobin"),
+        Mode::Regex => Some("mode regex"),
+        Mode::Boost(_) => Some("mode boost"),
+        Mode::Tls => Some("mode tls"),
+        Mode::Forward(forward) => match forward.selector.strategy {
+            Strategy::Round | Strategy::Rand | Strategy::Fifo | Strategy::LeastConn => None,
+            Strategy::Hash | Strategy::Latency | Strategy::Parallel { .. } => Some("this strategy"),
+        },
+    };
+    let named = rule.targets.iter().any(|target| matches!(target.address.host, Host::Name(_)));
+    [
+        (".mode", mode),
+        (".targets", named.then_some("a target that is a name")),
+        (".proxyProtocol", rule.proxy_protocol.send.map(|_| "sending PROXY headers")),
+        (".healthCheck", rule.health_check.as_ref().map(|_| "active health checking")),
+        (".subset", rule.subset.as_ref().map(|_| "selection by labels")),
+        (".prewarm", rule.prewarm.then_some("prewarming")),
+    ]
+    .into_iter()
+    .filter_map(|(field, what)| Some((field, what?)))
+}
+
+fn contents(config: &Config, positions: &Positions, problems: &mut Vec<String>) -> Vec<Content> {
+    let mut contents = Vec::with_capacity(config.rules.len());
+    for (index, rule) in config.rules.iter().enumerate() {
+        contents.push(match rule.mode {
+            Mode::Tls => Content::Hello,
+            Mode::Regex => {
+                let patterns: Vec<_> =
+                    rule.targets.iter().map(|target| target.regexp.as_deref()).collect();
+                match Patterns::compile(&patterns) {
+                    Ok(patterns) => Content::Patterns(Box::new(patterns)),
+                    Err(error) => {
+                        let path = format!("$.rules[{index}].targets[{}].regexp", error.target);
+                        let what = format!("invalid regexp: {error}");
+                        problems.push(positions.problem(&path, what).to_string());
+                        continue;
+                    }
+                }
+            }
+            Mode::Normal | Mode::Boost(_) | Mode::RoundRobin | Mode::Forward(_) => Content::Any,
+        });
+    }
+    contents
+}
+
+fn wanted(
+    config: &Config,
+    positions: &Positions,
+    problems: &mut Vec<String>,
+) -> Vec<ListenerWanted> {
+    let mut listeners = Vec::with_capacity(config.rules.len() + 1);
+    for (index, rule) in config.rules.iter().enumerate() {
+        match address(&rule.listen) {
+            Ok((address, dual_stack)) => listeners.push(ListenerWanted {
+                key: ListenerKey(rule.listen.text.clone()),
+                role: ListenerRole::Rule,
+                rule: rule.name.clone(),
+                address,
+                dual_stack,
+            }),
+            Err(problem) => {
+                let path = format!("$.rules[{index}].listen");
+                problems.push(positions.problem(&path, problem).to_string());
+            }
+        }
+    }
+    if config.metrics.enabled {
+        listeners.push(ListenerWanted {
+            key: admin_key(config),
+            role: ListenerRole::Admin,
+            rule: "metrics".to_owned(),
+            address: config.metrics.listen,
+            dual_stack: false,
+        });
+    }
+    listeners
+}
+
+/// Where to bind, and whether IPv4 clients come in through an IPv6 socket too.
+fn address(listen: &Listen) -> Result<(SocketAddr, bool), String> {
+    let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    match &listen.host {
+        ListenHost::Any => Ok((SocketAddr::new(any, listen.port), true)),
+        ListenHost::Ip(ip) => Ok((SocketAddr::new(*ip, listen.port), *ip == any)),
+        ListenHost::Name(name) => {
+            let found = (name.as_str(), listen.port).to_socket_addrs();
+            let mut found = found.map_err(|error| format!("cannot resolve {name}: {error}"))?;
+            found
+                .next()
+                .map(|address| (address, false))
+                .ok_or_else(|| format!("cannot resolve {name}: it has no address"))
+        }
+    }
+}

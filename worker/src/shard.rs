@@ -1,0 +1,366 @@
+//! One thread and everything that happens on it.
+//!
+//! A shard is a single-threaded runtime with its own registration of every listener. A
+//! connection lives and dies on one shard: its state is not `Send`, it takes no lock, and its
+//! buffers and counters belong to the thread. Several runtimes beat one that steals work:
+//! relaying has nothing to steal, and moving between cores is what costs.
+//!
+//! The main thread talks to a shard by [`Command`]s, answered when they are carried out. Other
+//! shards hand over accepted sockets the same way, see [`balance`].
+//!
+//! Invariants:
+//! * a listener is deregistered before its descriptor is closed: epoll follows the open
+//!   description, which the supervisor keeps alive, so a closed but registered copy would keep
+//!   firing and could never be removed;
+//! * a loop that stops before the queue is empty wakes itself, since readiness is
+//!   edge-triggered;
+//! * a loop accepts only for a listener that the published generation has.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use slab::Slab;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::MissedTickBehavior;
+
+use crate::accept::incoming::{self, Accepted};
+use crate::accept::listeners::ListenerId;
+use crate::flow::Moment;
+use crate::net;
+use crate::process::Process;
+use crate::relay::{Control, CutReason, RelayContext};
+use crate::session::{self, Account};
+
+mod balance;
+mod pool;
+
+pub(crate) use pool::{Gone, RegisterError, Shards};
+
+/// How often a shard looks at all its connections. Idle limits are kept this exactly.
+const SWEEP: Duration = Duration::from_millis(500);
+
+/// What a shard is told.
+pub(crate) enum Command {
+    /// An accepted connection from another shard.
+    Adopt(Accepted),
+    /// Hold these sockets and register every one that is held and not registered. Accepting
+    /// begins with `Follow`.
+    Register(Vec<(ListenerId, OwnedFd)>, oneshot::Sender<io::Result<()>>),
+    /// Accept on exactly the registered listeners of the published generation; let go of those
+    /// it does not have.
+    Follow(oneshot::Sender<()>),
+    /// Deregister every listener and hold on to the sockets.
+    Pause(oneshot::Sender<()>),
+    /// Reset every connection; the answer is how many there were.
+    Cut(oneshot::Sender<u64>),
+    /// End the thread; what still lives is reset.
+    Stop,
+}
+
+/// A shard's number of connections, read by the others; on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Load(AtomicU64);
+
+impl Load {
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One connection in a shard's load; moves with the connection.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    process: Arc<Process>,
+    shard: usize,
+}
+
+impl Carried {
+    fn by(process: &Arc<Process>, shard: usize) -> Self {
+        process.loads[shard].0.fetch_add(1, Ordering::Relaxed);
+        Self { process: Arc::clone(process), shard }
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.process.loads[self.shard].0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The state of a shard, shared by the tasks of its thread.
+pub(crate) struct Shard {
+    index: usize,
+    process: Arc<Process>,
+    /// Every shard's command queue, this one's included.
+    peers: Arc<[mpsc::UnboundedSender<Command>]>,
+    listeners: RefCell<HashMap<ListenerId, Polled>>,
+    connections: RefCell<Slab<Connection>>,
+    relay: Rc<RelayContext>,
+    turn: Cell<usize>,
+}
+
+/// A connection as a shard knows it.
+struct Connection {
+    task: JoinHandle<()>,
+    /// Present from the moment it has an upstream.
+    relaying: Option<Relaying>,
+}
+
+/// The handles of a relayed connection.
+struct Relaying {
+    control: Rc<Control>,
+    account: Rc<Account>,
+    idle: Option<Duration>,
+}
+
+/// A listener as a shard holds it.
+struct Polled {
+    socket: OwnedFd,
+    state: PollState,
+}
+
+enum PollState {
+    /// Not known to epoll.
+    Held,
+    /// Known to epoll, nobody accepts yet.
+    Registered(AsyncFd<OwnedFd>),
+    /// A loop accepts.
+    Accepting(JoinHandle<()>),
+}
+
+impl Shard {
+    /// What the whole process shares.
+    pub(crate) fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+
+    /// What the thread's connections share for relaying.
+    pub(crate) fn relay(&self) -> &Rc<RelayContext> {
+        &self.relay
+    }
+
+    /// Takes a connection that was admitted here: keeps it, or hands it to a shard with less.
+    pub(crate) fn place(self: &Rc<Self>, accepted: incoming::Admitted) {
+        let loads = &self.process.loads;
+        let turn = self.turn.get().wrapping_add(1);
+        self.turn.set(turn);
+        let to = balance::choose(self.index, loads.len(), turn, |shard| loads[shard].get());
+        let accepted = accepted.carried(Carried::by(&self.process, to));
+        if to == self.index {
+            self.begin(accepted);
+        } else if let Err(mpsc::error::SendError(Command::Adopt(accepted))) =
+            self.peers[to].send(Command::Adopt(accepted))
+        {
+            // That shard is gone: the process is ending, and so will this connection.
+            self.begin(accepted);
+        }
+    }
+
+    fn begin(self: &Rc<Self>, accepted: Accepted) {
+        let mut connections = self.connections.borrow_mut();
+        let entry = connections.vacant_entry();
+        let listed = Listed { shard: Rc::clone(self), key: entry.key() };
+        let task = spawn_local(session::run(listed, accepted));
+        entry.insert(Connection { task, relaying: None });
+    }
+
+    async fn serve(self: Rc<Self>, mut commands: mpsc::UnboundedReceiver<Command>) {
+        let mut sweep = tokio::time::interval(SWEEP);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let command = tokio::select! {
+                command = commands.recv() => command,
+                _ = sweep.tick() => {
+                    self.sweep(net::now());
+                    continue;
+                }
+            };
+            let Some(command) = command else { break };
+            match command {
+                Command::Adopt(accepted) => self.begin(accepted),
+                Command::Register(sockets, done) => answer(done, self.register(sockets)),
+                Command::Follow(done) => {
+                    self.follow().await;
+                    answer(done, ());
+                }
+                Command::Pause(done) => {
+                    self.pause().await;
+                    answer(done, ());
+                }
+                Command::Cut(done) => answer(done, self.cut()),
+                Command::Stop => break,
+            }
+        }
+        self.pause().await;
+    }
+
+    fn register(&self, sockets: Vec<(ListenerId, OwnedFd)>) -> io::Result<()> {
+        let mut listeners = self.listeners.borrow_mut();
+        for (id, socket) in sockets {
+            listeners.insert(id, Polled { socket, state: PollState::Held });
+        }
+        for polled in listeners.values_mut() {
+            match polled.state {
+                PollState::Held => {
+                    let copy = polled.socket.try_clone()?;
+                    polled.state = PollState::Registered(net::register_listener(copy)?);
+                }
+                PollState::Registered(_) | PollState::Accepting(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn follow(self: &Rc<Self>) {
+        let generation = self.process.published.load_full();
+        let listeners = self.listeners.take();
+        let mut followed = HashMap::with_capacity(listeners.len());
+        for (id, polled) in listeners {
+            let has = generation.as_ref().is_some_and(|now| now.rule_of(id).is_some());
+            if !has {
+                polled.state.stop().await;
+                continue;
+            }
+            let state = match polled.state {
+                PollState::Registered(socket) => {
+                    PollState::Accepting(spawn_local(incoming::accept(Rc::clone(self), id, socket)))
+                }
+                state @ (PollState::Held | PollState::Accepting(_)) => state,
+            };
+            followed.insert(id, Polled { socket: polled.socket, state });
+        }
+        self.listeners.replace(followed);
+    }
+
+    async fn pause(&self) {
+        let listeners = self.listeners.take();
+        let mut paused = HashMap::with_capacity(listeners.len());
+        for (id, polled) in listeners {
+            polled.state.stop().await;
+            paused.insert(id, Polled { socket: polled.socket, state: PollState::Held });
+        }
+        self.listeners.replace(paused);
+    }
+
+    fn cut(&self) -> u64 {
+        let connections = self.connections.borrow();
+        for (_, connection) in connections.iter() {
+            match &connection.relaying {
+                Some(relaying) => relaying.control.cut(CutReason::Stopping),
+                // Its client is reset when the future is dropped.
+                None => connection.task.abort(),
+            }
+        }
+        u64::try_from(connections.len()).unwrap_or(u64::MAX)
+    }
+
+    /// All that is done by time for established connections, in place of a timer each.
+    fn sweep(&self, now: Moment) {
+        for (_, connection) in self.connections.borrow().iter() {
+            if let Some(Relaying { control, account, idle }) = &connection.relaying {
+                account.enter();
+                if let Some(idle) = idle {
+                    control.cut_idle(now, *idle);
+                }
+            }
+        }
+        self.relay.trim();
+    }
+}
+
+impl PollState {
+    /// Returns once epoll has forgotten the listener.
+    async fn stop(self) {
+        match self {
+            Self::Held => {}
+            Self::Registered(socket) => drop(socket),
+            Self::Accepting(task) => {
+                task.abort();
+                // Cancelled, or ended by itself: either way its registration is dropped.
+                let _ended = task.await;
+            }
+        }
+    }
+}
+
+/// A connection's place in its shard's list; leaving the scope strikes it off.
+pub(crate) struct Listed {
+    shard: Rc<Shard>,
+    key: usize,
+}
+
+impl Listed {
+    /// The connection has an upstream: from now on the shard orders it about by `control`.
+    pub(crate) fn relaying(&self, control: &Rc<Control>, account: &Rc<Account>) {
+        if let Some(connection) = self.shard.connections.borrow_mut().get_mut(self.key) {
+            connection.relaying = Some(Relaying {
+                control: Rc::clone(control),
+                account: Rc::clone(account),
+                idle: account.rule().idle,
+            });
+        }
+    }
+
+    /// The shard that owns the connection.
+    pub(crate) fn shard(&self) -> &Rc<Shard> {
+        &self.shard
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        // The list is borrowed only by code that runs no session, so this never meets a borrow
+        // but while the runtime is dropped, when nobody reads the list any more.
+        if let Ok(mut connections) = self.shard.connections.try_borrow_mut() {
+            connections.try_remove(self.key);
+        }
+    }
+}
+
+/// The asker may have given up; then there is nobody to answer.
+fn answer<T>(done: oneshot::Sender<T>, value: T) {
+    let _given_up = done.send(value);
+}
+
+/// Runs a shard on the calling thread until it is stopped.
+fn run(
+    index: usize,
+    process: Arc<Process>,
+    peers: Arc<[mpsc::UnboundedSender<Command>]>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    started: &std::sync::mpsc::Sender<io::Result<()>>,
+) {
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(LocalOptions::default());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            // Nobody listens only when the starter has already given up.
+            let _gone = started.send(Err(error));
+            return;
+        }
+    };
+    let _gone = started.send(Ok(()));
+    let shard = Rc::new(Shard {
+        index,
+        process,
+        peers,
+        listeners: RefCell::default(),
+        connections: RefCell::default(),
+        relay: Rc::default(),
+        turn: Cell::new(index),
+    });
+    runtime.block_on(shard.serve(commands));
+}

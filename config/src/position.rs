@@ -81,9 +81,23 @@ impl Positions {
 
 /// `path` extended by an object key: `.key`, or `["key"]` when it is not a plain word.
 pub(crate) fn join(path: &str, key: &str) -> String {
+    let mut path = path.to_owned();
+    push_key(&mut path, key);
+    path
+}
+
+/// Extends a path in place.
+pub(crate) fn push_key(path: &mut String, key: &str) {
     const LONGEST: usize = 80;
     let plain = key.len() <= LONGEST
         && key.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if plain { format!("{path}.{key}") } else { format!("{path}[{}]", crate::problem::quoted(key)) }
+    if plain {
+        path.push('.');
+        path.push_str(key);
+    } else {
+        path.push('[');
+        path.push_str(&crate::problem::quoted(key));
+        path.push(']');
+    }
 }

@@ -11,6 +11,8 @@ use crate::position::Cursor;
 
 /// Problems reported for one file; what is found beyond them is only counted.
 const SHOWN: usize = 1000;
+/// Problems kept to be sorted; a file with more is not worth the memory.
+const KEPT: usize = 5 * SHOWN;
 
 /// One thing that is wrong, with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +58,8 @@ impl std::error::Error for Problems {}
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     found: Vec<Found>,
+    /// Beyond [`KEPT`].
+    dropped: usize,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,7 +72,17 @@ struct Found {
 impl Report {
     /// Notes a problem at a byte offset.
     pub(crate) fn add(&mut self, at: usize, path: impl Into<String>, message: impl Into<String>) {
-        self.found.push(Found { at, path: path.into(), message: message.into() });
+        self.add_with(at, || (path.into(), message.into()));
+    }
+
+    /// Notes a problem whose path and message are made only when they are kept.
+    pub(crate) fn add_with(&mut self, at: usize, say: impl FnOnce() -> (String, String)) {
+        if self.found.len() >= KEPT {
+            self.dropped += 1;
+            return;
+        }
+        let (path, message) = say();
+        self.found.push(Found { at, path, message });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,7 +98,7 @@ impl Report {
         self.found.sort();
         self.found.dedup();
         let source: Arc<str> = source.into();
-        let hidden = self.found.len().saturating_sub(SHOWN);
+        let hidden = self.found.len().saturating_sub(SHOWN) + self.dropped;
         let mut cursor = Cursor::new(text);
         let mut problems: Vec<Problem> = self
             .found

@@ -12,7 +12,7 @@ use jsonc_parser::common::Ranged as _;
 
 use crate::model::Supervisor;
 use crate::problem::{Problems, Report};
-use crate::shape::check::{Check, duplicates};
+use crate::shape::check::{Check, duplicates, found};
 use crate::shape::table::SUPERVISOR;
 use crate::shape::tree::Object;
 use crate::{read, syntax};
@@ -36,7 +36,7 @@ fn section(tree: &Value<'_>, report: &mut Report) -> Option<Object> {
     const NAME: &str = "supervisor";
     const PATH: &str = "$.supervisor";
     let Value::Object(file) = tree else {
-        report.add(tree.start(), "$", "expected an object");
+        report.add(tree.start(), "$", format!("expected an object, found {}", found(tree)));
         return None;
     };
     let mut written = file.properties.iter().filter(|property| property.name.as_str() == NAME);

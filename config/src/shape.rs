@@ -9,6 +9,9 @@ pub(crate) mod check;
 pub(crate) mod table;
 pub(crate) mod tree;
 
+#[cfg(test)]
+mod tests;
+
 use crate::words::ModeWord;
 
 /// An object with a fixed set of fields.

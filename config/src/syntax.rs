@@ -16,6 +16,8 @@ use crate::problem::{Problems, Report};
 pub(crate) const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Deepest nesting of objects and lists.
 pub(crate) const MAX_DEPTH: usize = 64;
+/// Most values: the tree takes about a hundred bytes for each, whatever the text takes.
+const MAX_VALUES: usize = 1_000_000;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
@@ -52,8 +54,8 @@ pub(crate) fn tree<'t>(source: &str, text: &'t str) -> Result<Value<'t>, Problem
     if text.trim_ascii().is_empty() {
         return Err(refuse(0, "the file is empty (a JSON object is expected)".into()));
     }
-    if let Some(at) = too_deep(text) {
-        return Err(refuse(at, format!("nesting is deeper than {MAX_DEPTH} levels")));
+    if let Some((at, message)) = over_bounds(text) {
+        return Err(refuse(at, message));
     }
     if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
         let at = offset(text, error.line(), error.column());
@@ -88,10 +90,11 @@ fn strict() -> ParseOptions {
     }
 }
 
-/// The offset of the bracket that opens a level too many. Text that is not JSON may be counted
-/// wrongly here; the gate refuses it anyway.
-fn too_deep(text: &str) -> Option<usize> {
+/// Where the text goes over a bound. Text that is not JSON may be counted wrongly here; the gate
+/// refuses it anyway.
+fn over_bounds(text: &str) -> Option<(usize, String)> {
     let mut depth = 0_usize;
+    let mut values = 0_usize;
     let mut in_string = false;
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate() {
@@ -102,12 +105,17 @@ fn too_deep(text: &str) -> Option<usize> {
             _ if in_string => {}
             b'{' | b'[' => {
                 depth += 1;
+                values += 1;
                 if depth > MAX_DEPTH {
-                    return Some(at);
+                    return Some((at, format!("nesting is deeper than {MAX_DEPTH} levels")));
                 }
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' => values += 1,
             _ => {}
+        }
+        if values > MAX_VALUES {
+            return Some((at, format!("more than {MAX_VALUES} values")));
         }
     }
     None

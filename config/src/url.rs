@@ -45,9 +45,12 @@ pub fn compile(urls: &[String]) -> Result<String, Problems> {
         Ok(_) => Ok(file),
         Err(Problems(problems)) => {
             let positions = Positions::new(SOURCE, &text, offsets);
+            // The order of the JSON is not the order of the URL.
             let translate =
                 |problem: crate::Problem| positions.problem(&problem.path, problem.message);
-            Err(Problems(problems.into_iter().map(translate).collect()))
+            let mut problems: Vec<_> = problems.into_iter().map(translate).collect();
+            problems.sort_by_key(|problem| (problem.line, problem.column));
+            Err(Problems(problems))
         }
     }
 }

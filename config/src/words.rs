@@ -141,3 +141,33 @@ impl Word for ProxyVersion {
 impl Word for SubsetFallback {
     const WORDS: &'static [(&'static str, Self)] = &[("any", Self::Any), ("none", Self::None)];
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn go_round<W: Word + std::fmt::Debug>() {
+        for (name, value) in W::WORDS {
+            assert_eq!(W::parse(name), Some(*value));
+            assert_eq!(W::parse(value.name()), Some(*value), "{name}");
+        }
+        assert_eq!(W::parse(""), None);
+    }
+
+    #[test]
+    fn every_word_is_read_and_printed() {
+        go_round::<ModeWord>();
+        go_round::<StrategyWord>();
+        go_round::<HealthWord>();
+        go_round::<ProtocolWord>();
+        go_round::<Level>();
+        go_round::<Handover>();
+        go_round::<Prefer>();
+        go_round::<HashKey>();
+        go_round::<ParallelMode>();
+        go_round::<OnAllFailed>();
+        go_round::<Resolve>();
+        go_round::<ProxyVersion>();
+        go_round::<SubsetFallback>();
+    }
+}

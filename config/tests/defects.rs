@@ -370,6 +370,36 @@ fn a_file_over_the_limit_is_refused_unread() {
 }
 
 #[test]
+fn more_values_than_any_configuration_has_are_refused() {
+    let text = format!("[{}0]", "0,".repeat(1_000_001));
+    let problems = baton_config::parse("f", text.as_bytes()).unwrap_err();
+    assert_eq!(problems.0[0].message, "more than 1000000 values");
+}
+
+#[test]
+fn the_worst_files_are_answered_without_copying_paths_around() {
+    let key = "k".repeat(70);
+    let deep = format!("{{\"{key}\": ").repeat(62);
+    let floor = many(100_000, |_| "{\"a\": 1, \"a\": 2}".into());
+    let text = format!("{deep}[{floor}]{}", "}".repeat(62));
+    let problems = baton_config::parse("f", text.as_bytes()).unwrap_err();
+    assert_eq!(problems.0.len(), 1001);
+    assert_eq!(problems.0[1000].message, "99002 further problems are not shown");
+}
+
+#[test]
+fn later_checks_can_point_at_the_file() {
+    let text = rule("regex", r#"{"address": "a:1", "regexp": "("}"#, "");
+    let positions = baton_config::parse("f", text.as_bytes()).unwrap().positions;
+    let say = |path| positions.problem(path, "no").to_string();
+    assert_eq!(say("$.rules[0].targets[0].regexp"), "f:2:44: $.rules[0].targets[0].regexp: no");
+    assert_eq!(say("$.rules[0].listen"), "f:1:36: $.rules[0].listen: no");
+    // What is not written is reported at what would hold it.
+    assert_eq!(say("$.rules[0].targets[0].labels.x"), "f:2:15: $.rules[0].targets[0].labels.x: no");
+    assert_eq!(say("$.dns.refresh"), "f:1:1: $.dns.refresh: no");
+}
+
+#[test]
 fn a_flood_of_problems_is_cut_and_counted() {
     let text = format!("{{{}}}", many(1500, |n| format!("\"q{n}\": 1")));
     let problems = baton_config::parse("f", text.as_bytes()).unwrap_err();

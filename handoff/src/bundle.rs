@@ -6,9 +6,9 @@
 use crate::fault::Fault;
 use crate::frame::{Header, Kind, Place};
 use crate::memfd::unseal;
+use nix::sys::stat::{SFlag, fstat};
 use socket2::{Domain, Protocol, SockRef, Type};
-use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// What a descriptor has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,11 +62,8 @@ fn is_tcp_listener(fd: &OwnedFd) -> bool {
 }
 
 fn is_regular_file(fd: &OwnedFd) -> bool {
-    // `File` is only the way to ask; the descriptor stays with the bundle.
-    fd.as_fd()
-        .try_clone_to_owned()
-        .and_then(|copy| File::from(copy).metadata())
-        .is_ok_and(|metadata| metadata.is_file())
+    fstat(fd)
+        .is_ok_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG)
 }
 
 /// Received descriptors whose number agrees with the header.

@@ -27,4 +27,4 @@ pub use codec::CodecError;
 pub use fault::{Fault, NakError, RecvError, SendError};
 pub use frame::{Kind, Transaction};
 pub use memfd::MemfdError;
-pub use role::{Received, SupervisorEnd, WorkerEnd};
+pub use role::{End, Received, SupervisorEnd, WorkerEnd};

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 
 use crate::directory::{LANES, ORPHAN};
 use crate::key::Entity;
-use crate::layout::{LANE_CLAIM, LANE_OWNER, head};
+use crate::layout::{LANE_CLAIM, LANE_NAMESPACE, LANE_OWNER, head};
 use crate::owner::Owner;
 use crate::shared::Shared;
 use crate::snapshot::{Item, Scope};
@@ -123,6 +123,7 @@ impl Shared {
         self.set_commit(commit.then(commit.copy(), None));
         if let Some(entry) = self.layout.lanes.at(lane) {
             self.words.store(entry + LANE_CLAIM, 0, Ordering::Relaxed);
+            self.words.store(entry + LANE_NAMESPACE, 0, Ordering::Relaxed);
             self.words.store(entry + LANE_OWNER, Owner::NOBODY, Ordering::Release);
         }
     }

@@ -11,15 +11,18 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::catalog::{CounterDef, GaugeDef, HistogramDef, Label, Metric};
+use crate::catalog::{Aggregation, CounterDef, GaugeDef, HistogramDef, Label, Metric};
 use crate::cell::{Counter, Gauge, Histogram};
 use crate::key::{self, Entity, FamilyKey, Meta};
-use crate::layout::{LANE_CLAIM, LANE_OWNER, MAX_KEY, RECORD_PAYLOAD_WORDS, head};
-use crate::owner::{Owner, Role};
+use crate::layout::{LANE_CLAIM, LANE_NAMESPACE, LANE_OWNER, MAX_KEY, RECORD_PAYLOAD_WORDS, head};
+use crate::owner::{Owner, pid_namespace};
 use crate::record::Record;
 use crate::shared::Shared;
 use crate::sync::{AtomicU64, Ordering};
 use crate::words::Words;
+
+/// Lanes one process may have.
+const MAX_SHARDS: usize = 8;
 
 /// The cells of one process. Clones are the same lane. Dropping it frees nothing: the counts
 /// belong to the region until the supervisor folds them.
@@ -32,6 +35,8 @@ pub(crate) struct LaneInner {
     shared: Arc<Shared>,
     /// `None` when no lane was free: then every series is process-local.
     index: Option<usize>,
+    /// The process's first lane, when this is one more for a thread.
+    first: Option<Arc<LaneInner>>,
     book: Mutex<Book>,
 }
 
@@ -119,21 +124,43 @@ impl Lane {
         if let Some(entry) = free.and_then(|lane| shared.layout.lanes.at(lane)) {
             let before = shared.words.fetch_add(head::CLAIMS, 1).unwrap_or(0);
             shared.words.store(entry + LANE_CLAIM, before + 1, Ordering::Relaxed);
+            shared.words.store(entry + LANE_NAMESPACE, pid_namespace(), Ordering::Relaxed);
         }
-        Self::on(shared, free)
+        Self::on(shared, free, None)
     }
 
     /// The lane `owner` already has (an image that replaced itself under the same number goes
     /// on in its own lane), else a free one.
     pub(crate) fn resume(shared: Arc<Shared>, owner: Owner) -> Self {
         match shared.lane_of(owner) {
-            Some(lane) => Self::on(shared, Some(lane)),
+            Some(lane) => Self::on(shared, Some(lane), None),
             None => Self::claim(shared, owner),
         }
     }
 
-    fn on(shared: Arc<Shared>, index: Option<usize>) -> Self {
-        Self { inner: Arc::new(LaneInner { shared, index, book: Mutex::default() }) }
+    fn on(shared: Arc<Shared>, index: Option<usize>, first: Option<Arc<LaneInner>>) -> Self {
+        Self { inner: Arc::new(LaneInner { shared, index, first, book: Mutex::default() }) }
+    }
+
+    /// Lanes for `count` threads of this process, so that they do not contend for cells. The
+    /// first is this lane; up to seven are further ones, and more threads share these in turn.
+    /// What the region has no room for in a further lane counts in the first. Sums may be begun
+    /// on one thread and ended on another; gauges that do not add up and records are the
+    /// process's, whichever thread asks.
+    #[must_use]
+    pub fn shards(&self, count: usize) -> Vec<Self> {
+        let mut lanes = vec![self.clone()];
+        let owner = self.inner.index.and_then(|index| self.inner.shared.owner(index));
+        if let Some(owner) = owner {
+            while lanes.len() < count.min(MAX_SHARDS) {
+                let further = Self::claim(Arc::clone(&self.inner.shared), owner);
+                let Some(index) = further.inner.index else { break };
+                let first = Arc::clone(&self.inner);
+                lanes.push(Self::on(Arc::clone(&self.inner.shared), Some(index), Some(first)));
+            }
+        }
+        let own = lanes.clone();
+        own.into_iter().cycle().take(count).collect()
     }
 
     /// Whether the region had no free lane, so that nothing counted here is exported.
@@ -169,11 +196,20 @@ impl Lane {
     pub fn record(&self, schema: u16, rule: &str, target: &str) -> Record {
         let key = key::record(schema, rule, target);
         let meta = Meta { entity: Entity::Record, family: 0 };
-        Record::new(self.enter(meta, key, 1, RECORD_PAYLOAD_WORDS + 2))
+        Record::new(self.first().enter(meta, key, 1, RECORD_PAYLOAD_WORDS + 2))
+    }
+
+    /// The process's first lane.
+    fn first(&self) -> Self {
+        let inner = self.inner.first.as_ref().unwrap_or(&self.inner);
+        Self { inner: Arc::clone(inner) }
     }
 
     fn series(&self, metric: &Metric, labels: &[(&str, &str)]) -> Arc<Series> {
         let family = FamilyKey::of(metric);
+        if family.aggregation == Aggregation::Newest && self.inner.first.is_some() {
+            return self.first().series(metric, labels);
+        }
         let cells = family.cells();
         let known =
             labels.iter().all(|(name, _)| metric.labels.iter().any(|label| label.name == *name));
@@ -209,6 +245,9 @@ impl Lane {
         book.entries += 1;
         let number = book.entries;
         let placed = inner.place(&mut book, meta, &key, cells);
+        if placed.is_none() && inner.first.is_some() {
+            return self.first().enter(meta, key, cells, local);
+        }
         let (home, first, descriptor) = match placed {
             Some((descriptor, first)) => {
                 (Home::Region(Arc::clone(&inner.shared)), first, Some(descriptor))
@@ -262,7 +301,7 @@ impl LaneInner {
         let word = if registered.room.record {
             self.shared.layout.records.at(first)
         } else {
-            self.shared.own_block(lane, first)
+            self.shared.own_block(lane, first, self.first.is_some())
         };
         match word {
             Some(word) => Some((registered.descriptor, word)),
@@ -276,31 +315,27 @@ impl LaneInner {
 
 impl Shared {
     /// Index of the word that is `cell` of `lane`, with a block taken from the pool if the lane
-    /// has none there. Only the lane's owner calls it, under its book's lock.
-    fn own_block(&self, lane: usize, cell: usize) -> Option<usize> {
+    /// has none there. Only the lane's owner calls it, under its book's lock. A `further` lane
+    /// of a process leaves half of the pool to first lanes.
+    fn own_block(&self, lane: usize, cell: usize, further: bool) -> Option<usize> {
         if let Some(word) = self.lane_cell(lane, cell) {
             return Some(word);
         }
         let table = self.table_word(lane, cell)?;
+        let owners = self.layout.owners;
+        let is_free = |block: usize| {
+            owners.at(block).is_some_and(|owner| self.words.load(owner, Ordering::Relaxed) == 0)
+        };
+        if further && (0..owners.len()).filter(|block| is_free(*block)).count() * 2 <= owners.len()
+        {
+            return None;
+        }
         // A block is zeroed before it is freed, so a claimed one is ready for use. A process
         // that dies between claim and table entry leaves a block that its fold frees.
-        let block = (0..self.layout.owners.len()).find(|block| {
-            self.layout
-                .owners
-                .at(*block)
-                .is_some_and(|owner| self.words.swap_if(owner, 0, lane as u64 + 1))
+        let block = (0..owners.len()).find(|block| {
+            owners.at(*block).is_some_and(|owner| self.words.swap_if(owner, 0, lane as u64 + 1))
         })?;
         self.words.store(table, block as u64 + 1, Ordering::Release);
         self.lane_cell(lane, cell)
-    }
-
-    /// The lanes that are held, with their owners.
-    pub(crate) fn held_lanes(&self) -> impl Iterator<Item = (usize, Owner)> + '_ {
-        (0..self.layout.lanes.len()).filter_map(|lane| self.owner(lane).map(|owner| (lane, owner)))
-    }
-
-    /// Whether a worker holds a lane.
-    pub(crate) fn has_worker(&self) -> bool {
-        self.held_lanes().any(|(_, owner)| owner.role() == Role::Worker)
     }
 }

@@ -28,6 +28,8 @@ mod cell;
 mod collector;
 mod directory;
 mod fold;
+#[cfg(not(loom))]
+mod import;
 mod key;
 mod lane;
 mod layout;

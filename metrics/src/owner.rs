@@ -2,6 +2,8 @@
 //! owner can be told from a new process with the same number.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::OnceLock;
 
 /// A process by number and start, with what it is. Packed: number 24 bits (the kernel's limit
 /// is 2²²), role 2 bits, start 38 bits of clock ticks since boot (87 years at 100 Hz).
@@ -45,13 +47,20 @@ impl Owner {
         if self.0 >> 24 & 3 == 1 { Role::Supervisor } else { Role::Worker }
     }
 
-    /// Whether exactly this process still runs; a zombie does not. Meaningful only inside the
-    /// process-number namespace of whoever claimed.
+    /// Whether exactly this process still runs; a zombie does not. Meaningful only in the
+    /// process-number namespace of whoever claimed: see [`Holder`](crate::shared::Holder).
     pub(crate) fn is_alive(self) -> bool {
         let start = self.0 >> 26;
         stat(self.pid())
             .is_some_and(|stat| stat.runs && (start == 0 || stat.start << 26 >> 26 == start))
     }
+}
+
+/// The namespace in which this process's numbers count, as its inode; 0 when `/proc` does not
+/// tell. Two containers on one region each have a process 7.
+pub(crate) fn pid_namespace() -> u64 {
+    static INODE: OnceLock<u64> = OnceLock::new();
+    *INODE.get_or_init(|| fs::metadata("/proc/self/ns/pid").map_or(0, |link| link.ino()))
 }
 
 struct Stat {

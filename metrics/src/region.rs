@@ -7,68 +7,30 @@
 //! Limit: a process that holds the descriptor for writing can shrink the file, and a mapping of
 //! what is then missing raises SIGBUS. Nothing in Baton does; the size is checked at attach.
 
+mod file;
 pub(crate) mod mapping;
+mod reader;
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use nix::fcntl::{FallocateFlags, OFlag, fallocate, open};
-use nix::sys::stat::Mode;
+use nix::fcntl::OFlag;
 
-use self::mapping::{Access, Mapping};
+use self::file::{BOOT_ID, Fresh, Unmapped, check, kernel_uuid};
+pub use self::file::{FILE_NAME, RegionError};
+use self::mapping::Access;
+pub use self::reader::Reader;
 use crate::collector::EncodeError;
 use crate::lane::Lane;
-use crate::layout::{Identity, Layout, LayoutError};
+use crate::layout::Identity;
 use crate::owner::{Owner, Role};
-use crate::shared::Shared;
+use crate::shared::{Holder, Shared};
 use crate::snapshot::{Busy, Guard, Snapshot};
-use crate::words::Words;
 
-/// The region's name in the run-time directory.
-pub const FILE_NAME: &str = "metrics.region";
-const TEMPORARY_NAME: &str = ".metrics.region.new";
 const BAD_NAME: &str = "metrics.region.bad";
-
-/// Why there is no region.
-#[derive(Debug, thiserror::Error)]
-pub enum RegionError {
-    /// A system call on the file or its directory failed.
-    #[error("{operation} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        operation: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// A system call on a descriptor handed over failed.
-    #[error("{operation} the metrics region handed over: {source}")]
-    Descriptor {
-        /// What was tried.
-        operation: &'static str,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// The contents are no region of this version.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// From before the last boot of this machine.
-    #[error("the region is from an earlier boot of this machine")]
-    Boot,
-    /// `/proc` does not tell this boot, or gives no random number.
-    #[error("read {path}: {source}")]
-    Kernel {
-        /// Which file.
-        path: &'static str,
-        /// Why it failed.
-        source: io::Error,
-    },
-}
 
 /// The region, for reading and writing. Clones are the same region.
 #[derive(Clone)]
@@ -109,53 +71,18 @@ impl Region {
     /// When the size is not allowed, or a system call fails (`ENOSPC` when the file system has
     /// not that much room).
     pub fn create(dir: &Path, size: u64) -> Result<Self, RegionError> {
-        let layout = Layout::plan(size)?;
-        let path = dir.join(TEMPORARY_NAME);
-        let wrong = |operation| {
-            let path = path.clone();
-            move |errno: nix::errno::Errno| RegionError::File {
-                operation,
-                path,
-                source: errno.into(),
-            }
-        };
-        // What an earlier attempt left; whoever calls holds the directory's lock.
-        match fs::remove_file(&path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(RegionError::File { operation: "remove", path, source });
-            }
-            Ok(()) | Err(_) => {}
-        }
-        let flags =
-            OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        let file = File::from(open(&path, flags, mode).map_err(wrong("create"))?);
-        let length = i64::try_from(size).map_err(|_| LayoutError::Size(size))?;
-        fallocate(&file, FallocateFlags::empty(), 0, length).map_err(wrong("allocate"))?;
-        let words = map(&file, size, Access::Write).map_err(|source| RegionError::File {
-            operation: "map",
-            path: path.clone(),
-            source,
-        })?;
-        let identity = Identity {
-            uuid: kernel_uuid(UUID)?,
-            boot: kernel_uuid(BOOT_ID)?,
-            created_unix_ms: unix_ms(),
-        };
-        layout.write(&words, &identity);
-        fs::rename(&path, dir.join(FILE_NAME)).map_err(|source| RegionError::File {
-            operation: "rename",
-            path: path.clone(),
-            source,
-        })?;
-        Ok(Self::new(Shared { words, layout }, file, identity))
+        let fresh = Fresh::new(dir, size)?;
+        let (file, shared, identity) = fresh.publish()?;
+        Ok(Self::new(shared, file, identity))
     }
 
     /// The region in `dir` if there is a usable one, else a fresh one of `size` bytes. An
     /// unusable file is set aside. Only for the holder of the directory's lock.
     ///
     /// A kept region is made ready: a fold that was interrupted is ended, and the lanes of
-    /// processes that no longer run are folded. Its size stays what it was.
+    /// processes that no longer run are folded. When no lane is left and `size` is another one,
+    /// counters and learned state move into a fresh region of that size; while processes still
+    /// count in it, it keeps its size (see [`size`](Self::size)).
     ///
     /// # Errors
     /// When no fresh region can be made or an unusable file cannot be renamed.
@@ -164,7 +91,10 @@ impl Region {
         let reason = match Self::open(&path) {
             Ok(region) => {
                 region.inner.shared.recover();
-                region.fold_all_dead();
+                // A number of another namespace belongs to an instance that is gone: its
+                // directory is ours.
+                region.fold_where(|holder| !holder.local || holder.is_dead());
+                let region = region.resized(dir, size)?;
                 return Ok(Opened { region, kept: true, set_aside: None });
             }
             Err(RegionError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -183,8 +113,19 @@ impl Region {
         Ok(Opened { region, kept: false, set_aside: Some(SetAside { path: bad, reason }) })
     }
 
+    /// This region, or its contents in a fresh one of `size` bytes when nobody counts here.
+    fn resized(self, dir: &Path, size: u64) -> Result<Self, RegionError> {
+        if self.size() == size || self.inner.shared.held_lanes().next().is_some() {
+            return Ok(self);
+        }
+        let fresh = Fresh::new(dir, size)?;
+        fresh.shared.import(&self.inner.shared);
+        let (file, shared, identity) = fresh.publish()?;
+        Ok(Self::new(shared, file, identity))
+    }
+
     fn open(path: &Path) -> Result<Self, RegionError> {
-        let file = open_file(path, OFlag::O_RDWR)?;
+        let file = file::open(path, OFlag::O_RDWR)?;
         let (shared, identity) =
             check(&file, Access::Write).map_err(|wrong| wrong.of_file(path))?;
         if identity.boot != kernel_uuid(BOOT_ID)? {
@@ -226,18 +167,18 @@ impl Region {
     /// gauges go. A process that still runs is left alone. Only for the supervisor. How many
     /// lanes were folded.
     pub fn fold_dead(&self, pid: u32) -> usize {
-        self.fold_where(|owner| owner.pid() == pid && !owner.is_alive())
+        self.fold_where(|holder| holder.owner.pid() == pid && holder.is_dead())
     }
 
     /// Folds the lanes of every process that no longer runs. Only for the supervisor.
     pub fn fold_all_dead(&self) -> usize {
-        self.fold_where(|owner| !owner.is_alive())
+        self.fold_where(Holder::is_dead)
     }
 
-    fn fold_where(&self, dead: impl Fn(Owner) -> bool) -> usize {
+    fn fold_where(&self, dead: impl Fn(&Holder) -> bool) -> usize {
         let shared = &self.inner.shared;
         let lanes: Vec<usize> =
-            shared.held_lanes().filter(|(_, owner)| dead(*owner)).map(|(lane, _)| lane).collect();
+            shared.held_lanes().filter(|holder| dead(holder)).map(|holder| holder.lane).collect();
         for lane in &lanes {
             shared.fold(*lane);
         }
@@ -288,118 +229,6 @@ impl AsFd for Region {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.file.as_fd()
     }
-}
-
-/// The region, for reading only: what `baton metrics` uses beside a running instance or after
-/// its end.
-pub struct Reader {
-    shared: Shared,
-}
-
-impl Reader {
-    /// Opens the region in `dir`.
-    ///
-    /// # Errors
-    /// When there is none ([`RegionError::File`] with `NotFound`) or it cannot be read.
-    pub fn open(dir: &Path) -> Result<Self, RegionError> {
-        let path = dir.join(FILE_NAME);
-        let file = open_file(&path, OFlag::O_RDONLY)?;
-        let (shared, _) = check(&file, Access::Read).map_err(|wrong| wrong.of_file(&path))?;
-        Ok(Self { shared })
-    }
-
-    /// What the region says now. The gauges of processes that have ended are left out even when
-    /// nobody has folded them.
-    ///
-    /// # Errors
-    /// When the region changes too fast for a whole look.
-    pub fn snapshot(&self) -> Result<Snapshot, Busy> {
-        self.shared.snapshot(Owner::is_alive, &mut Guard::default())
-    }
-
-    /// See [`Region::encode_text`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn encode_text(&self) -> Result<String, EncodeError> {
-        self.snapshot()?.encode_text()
-    }
-}
-
-fn open_file(path: &Path, access: OFlag) -> Result<File, RegionError> {
-    // Not blocking: the name might be a FIFO.
-    let flags = access | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-    match open(path, flags, Mode::empty()) {
-        Ok(fd) => Ok(File::from(fd)),
-        Err(errno) => Err(RegionError::File {
-            operation: "open",
-            path: path.to_owned(),
-            source: errno.into(),
-        }),
-    }
-}
-
-/// Why a file was not mapped, before it is said which file.
-enum Unmapped {
-    Call(&'static str, io::Error),
-    Layout(LayoutError),
-}
-
-impl Unmapped {
-    fn of_file(self, path: &Path) -> RegionError {
-        match self {
-            Self::Call(operation, source) => {
-                RegionError::File { operation, path: path.to_owned(), source }
-            }
-            Self::Layout(layout) => layout.into(),
-        }
-    }
-
-    fn of_descriptor(self) -> RegionError {
-        match self {
-            Self::Call(operation, source) => RegionError::Descriptor { operation, source },
-            Self::Layout(layout) => layout.into(),
-        }
-    }
-}
-
-/// Maps a whole file and checks its header.
-fn check(file: &File, access: Access) -> Result<(Shared, Identity), Unmapped> {
-    let metadata = file.metadata().map_err(|source| Unmapped::Call("examine", source))?;
-    let size = metadata.len();
-    if !metadata.is_file() || Layout::plan(size).is_err() {
-        return Err(Unmapped::Layout(LayoutError::Size(size)));
-    }
-    let words = map(file, size, access).map_err(|source| Unmapped::Call("map", source))?;
-    let (layout, identity) = Layout::read(&words).map_err(Unmapped::Layout)?;
-    Ok((Shared { words, layout }, identity))
-}
-
-fn map(file: &File, size: u64, access: Access) -> io::Result<Words> {
-    let length = usize::try_from(size).map_err(io::Error::other)?;
-    Ok(Words::Mapped(Mapping::new(file, length, access)?))
-}
-
-const UUID: &str = "/proc/sys/kernel/random/uuid";
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
-/// A number that the kernel prints as a UUID.
-fn kernel_uuid(path: &'static str) -> Result<[u64; 2], RegionError> {
-    let wrong = |source| RegionError::Kernel { path, source };
-    let mut text = String::new();
-    File::open(path).and_then(|mut file| file.read_to_string(&mut text)).map_err(wrong)?;
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    let number = u128::from_str_radix(&digits, 16).map_err(|e| wrong(io::Error::other(e)))?;
-    let bytes = number.to_be_bytes();
-    let half = |from: &[u8]| from.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
-    let (high, low) = bytes.split_at(8);
-    Ok([half(high), half(low)])
-}
-
-fn unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The region as checked words with a known layout: what every other module works on.
 
-use crate::layout::{DESCRIPTOR_WORDS, LANE_CLAIM, LANE_OWNER, Layout, low};
-use crate::owner::Owner;
+use crate::layout::{DESCRIPTOR_WORDS, LANE_CLAIM, LANE_NAMESPACE, LANE_OWNER, Layout, low};
+use crate::owner::{Owner, Role, pid_namespace};
 use crate::sync::{AtomicU64, Ordering};
 use crate::words::Words;
 
@@ -9,6 +9,22 @@ use crate::words::Words;
 pub(crate) struct Shared {
     pub(crate) words: Words,
     pub(crate) layout: Layout,
+}
+
+/// A held lane.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holder {
+    pub(crate) lane: usize,
+    pub(crate) owner: Owner,
+    /// Whether its process number counts in our namespace.
+    pub(crate) local: bool,
+}
+
+impl Holder {
+    /// Whether its process is known to be dead. One of another namespace never is.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.local && !self.owner.is_alive()
+    }
 }
 
 /// The words of one descriptor.
@@ -28,6 +44,22 @@ impl Shared {
             Owner::NOBODY => None,
             word => Some(Owner(word)),
         }
+    }
+
+    /// The lanes that are held.
+    pub(crate) fn held_lanes(&self) -> impl Iterator<Item = Holder> + '_ {
+        (0..self.layout.lanes.len()).filter_map(|lane| {
+            let owner = self.owner(lane)?;
+            let entry = self.layout.lanes.at(lane)?;
+            let namespace = self.words.load(entry + LANE_NAMESPACE, Ordering::Relaxed);
+            let local = namespace == 0 || namespace == pid_namespace();
+            Some(Holder { lane, owner, local })
+        })
+    }
+
+    /// Whether a worker holds a lane.
+    pub(crate) fn has_worker(&self) -> bool {
+        self.held_lanes().any(|holder| holder.owner.role() == Role::Worker)
     }
 
     /// The number of the claim that holds `lane`.
@@ -65,7 +97,9 @@ impl Shared {
 
     /// The lowest index of a lane owned by `owner`.
     pub(crate) fn lane_of(&self, owner: Owner) -> Option<usize> {
-        (0..self.layout.lanes.len()).find(|lane| self.owner(*lane) == Some(owner))
+        self.held_lanes()
+            .find(|holder| holder.local && holder.owner == owner)
+            .map(|holder| holder.lane)
     }
 
     /// Adds one to the number of series without room.

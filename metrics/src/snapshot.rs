@@ -4,16 +4,18 @@
 //! lanes only. The commit word is read before and after (see `fold`), so a snapshot never counts
 //! a lane twice or not at all because it was folded meanwhile.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod assemble;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::catalog::{self, Aggregation, Unit};
+use self::assemble::assemble;
+use crate::catalog::Aggregation;
 use crate::directory::{Entry, LANES, ORPHAN, bit};
 use crate::fold::Commit;
 use crate::key::{self, Entity, FamilyKey};
 use crate::layout::head;
-use crate::owner::Owner;
-use crate::shared::Shared;
+use crate::shared::{Holder, Shared};
 use crate::sync::{Ordering, fence};
 
 /// Looks at a region in which folds follow each other; each looks at everything.
@@ -83,8 +85,8 @@ impl Scope {
 pub(crate) struct Item {
     pub(crate) entry: Entry,
     /// `None` for a record.
-    family: Option<Arc<FamilyKey>>,
-    values: Vec<String>,
+    pub(crate) family: Option<Arc<FamilyKey>>,
+    pub(crate) values: Vec<String>,
     /// `None` for what belongs to the whole instance.
     pub(crate) scope: Option<Scope>,
 }
@@ -154,11 +156,10 @@ impl Shared {
         (items, damaged)
     }
 
-    /// A consistent look at everything. `live` tells lanes whose process is known to be dead
-    /// from others; the gauges of those are left out.
+    /// A consistent look at everything. The gauges of lanes that `live` denies are left out.
     pub(crate) fn snapshot(
         &self,
-        live: impl Fn(Owner) -> bool,
+        live: impl Fn(&Holder) -> bool,
         guard: &mut Guard,
     ) -> Result<Snapshot, Busy> {
         for _ in 0..LOOKS {
@@ -166,8 +167,8 @@ impl Shared {
             let (items, damaged) = self.decode();
             let held: Vec<(usize, bool)> = self
                 .held_lanes()
-                .filter(|(lane, _)| commit.excluded() != Some(*lane))
-                .map(|(lane, owner)| (lane, live(owner)))
+                .filter(|holder| commit.excluded() != Some(holder.lane))
+                .map(|holder| (holder.lane, live(&holder)))
                 .collect();
             let mut raw: Vec<(Item, Vec<u64>)> = self
                 .visible(items)
@@ -273,98 +274,4 @@ fn item(entry: Entry, families: &HashMap<usize, Arc<FamilyKey>>) -> Option<Item>
     };
     let scope = Scope::new(value("rule"), value("target"));
     Some(Item { family: Some(Arc::clone(family)), entry, values, scope })
-}
-
-/// Name and labels.
-type SeriesName = (String, Vec<(String, String)>);
-
-/// Families of the same name and type become one; of two series with the same labels the one of
-/// the newer family stays, and two descriptors of one series are added up.
-fn assemble(raw: Vec<(Item, Vec<u64>)>, dropped: u64) -> Vec<Family> {
-    let mut types: HashMap<String, (Entity, u64)> = HashMap::new();
-    let mut series: BTreeMap<SeriesName, (Item, Vec<u64>)> = BTreeMap::new();
-    for (item, cells) in raw {
-        let Some(family) = &item.family else { continue };
-        let known = types.entry(family.name.clone()).or_insert((family.entity, item.entry.created));
-        if item.entry.created > known.1 {
-            *known = (family.entity, item.entry.created);
-        }
-        let labels = family.labels.iter().cloned().zip(item.values.iter().cloned()).collect();
-        let key = (family.name.clone(), labels);
-        match series.get_mut(&key) {
-            Some((other, total)) if other.entry.meta.family == item.entry.meta.family => {
-                for (total, cell) in total.iter_mut().zip(cells) {
-                    *total = total.wrapping_add(cell);
-                }
-            }
-            Some((other, _)) if other.entry.created > item.entry.created => {}
-            Some(_) | None => drop(series.insert(key, (item, cells))),
-        }
-    }
-    let mut families: Vec<Family> = Vec::new();
-    for ((name, labels), (item, cells)) in series {
-        let Some(family) = item.family else { continue };
-        if types.get(&name).is_some_and(|(entity, _)| *entity != family.entity) {
-            continue;
-        }
-        let sample = Sample { labels, value: value(&family, &cells) };
-        match families.last_mut() {
-            Some(last) if last.name == name => last.samples.push(sample),
-            Some(_) | None => {
-                let help = catalog::find(&name).map_or("", |metric| metric.help);
-                families.push(Family { name, help, samples: vec![sample] });
-            }
-        }
-    }
-    add_dropped(&mut families, dropped);
-    families
-}
-
-/// The count of series without room is no series itself, so that it always has room.
-fn add_dropped(families: &mut Vec<Family>, dropped: u64) {
-    let metric = catalog::DROPPED_SERIES.metric();
-    let sample = Sample { labels: Vec::new(), value: Value::Counter(dropped) };
-    let family = Family { name: metric.name.to_owned(), help: metric.help, samples: vec![sample] };
-    match families.binary_search_by(|known| known.name.as_str().cmp(metric.name)) {
-        Ok(at) => {
-            if let Some(known) = families.get_mut(at) {
-                *known = family;
-            }
-        }
-        Err(at) => families.insert(at, family),
-    }
-}
-
-fn value(family: &FamilyKey, cells: &[u64]) -> Value {
-    match family.entity {
-        Entity::Gauge => Value::Gauge(exported_signed(family.unit, cells.first().copied())),
-        Entity::Histogram => {
-            let (counts, sum) = cells.split_at_checked(family.bounds.len() + 1).unwrap_or_default();
-            Value::Histogram {
-                bounds: family.bounds.iter().map(|bound| exported(family.unit, *bound)).collect(),
-                counts: counts.to_vec(),
-                sum: exported(family.unit, sum.first().copied().unwrap_or(0)),
-            }
-        }
-        Entity::Counter | Entity::Family | Entity::Record => {
-            Value::Counter(cells.first().copied().unwrap_or(0))
-        }
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "Prometheus knows nothing but doubles")]
-fn exported(unit: Unit, stored: u64) -> f64 {
-    match unit {
-        Unit::Number | Unit::Bytes => stored as f64,
-        Unit::Seconds => stored as f64 / 1e9,
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "Prometheus knows nothing but doubles")]
-fn exported_signed(unit: Unit, stored: Option<u64>) -> f64 {
-    let stored = stored.unwrap_or(0).cast_signed();
-    match unit {
-        Unit::Number | Unit::Bytes => stored as f64,
-        Unit::Seconds => stored as f64 / 1e9,
-    }
 }

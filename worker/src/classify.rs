@@ -15,6 +15,8 @@
 //! A classifier looks at no byte twice, except where its module says so, and every one is
 //! bounded by its [`Classifier::limit`].
 
+#[doc(hidden)]
+pub mod fuzz;
 pub mod proxy_header;
 pub mod regex;
 pub mod tls;

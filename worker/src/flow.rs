@@ -116,6 +116,28 @@ impl TargetSet {
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
+
+    /// The targets in either set.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The targets in both sets.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// The targets in configured order.
+    pub fn iter(self) -> impl Iterator<Item = u16> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let target = u16::try_from(rest.trailing_zeros()).ok().filter(|_| rest != 0)?;
+            rest &= rest - 1;
+            Some(target)
+        })
+    }
 }
 
 impl FromIterator<u16> for TargetSet {
@@ -339,5 +361,6 @@ mod tests {
         let set: TargetSet = [0, 127, 128, 500].into_iter().collect();
         assert!(set.contains(0) && set.contains(127));
         assert!(!set.contains(128) && !set.contains(500) && !set.contains(1));
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 127]);
     }
 }

@@ -19,9 +19,12 @@ mod logging;
 pub mod net;
 mod process;
 pub mod relay;
+pub mod route;
 pub mod select;
 mod session;
 mod shard;
+#[cfg(test)]
+mod testkit;
 pub mod upstream;
 
 /// Runs this process as a worker until its supervisor or a signal ends it.

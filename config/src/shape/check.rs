@@ -3,7 +3,7 @@
 //! The walk reports everything it meets and never stops early. It goes only where the table
 //! has names, and no further into a list than its limit, so its work is bounded by the file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use jsonc_parser::ast::{self, ObjectPropName};
@@ -11,7 +11,7 @@ use jsonc_parser::common::Ranged as _;
 
 use super::tree::{Node, Object, Value};
 use super::{Kind, Shape, Words, millis};
-use crate::position::join;
+use crate::position::{join, push_key};
 use crate::problem::{Report, quoted};
 use crate::suggest::closest;
 
@@ -70,12 +70,13 @@ impl<'r> Check<'r> {
 
     fn unknown(&mut self, name: &ObjectPropName<'_>, path: &str, shape: &Shape) {
         let key = name.as_str();
-        let hint = match closest(key, shape.names()) {
-            Some(meant) => format!("did you mean \"{meant}\"?"),
-            None => format!("allowed: {}", shape.names().collect::<Vec<_>>().join(", ")),
-        };
-        let message = format!("unknown field {} ({hint})", quoted(key));
-        self.report.add(name.start(), join(path, key), message);
+        self.report.add_with(name.start(), || {
+            let hint = match closest(key, shape.names()) {
+                Some(meant) => format!("did you mean \"{meant}\"?"),
+                None => format!("allowed: {}", shape.names().collect::<Vec<_>>().join(", ")),
+            };
+            (join(path, key), format!("unknown field {} ({hint})", quoted(key)))
+        });
     }
 
     fn value(&mut self, value: &ast::Value<'_>, path: String, kind: &'static Kind) -> Node {
@@ -238,22 +239,52 @@ impl<'r> Check<'r> {
 
 /// Reports every key that stands twice in an object, at every level, also below unknown fields.
 pub(crate) fn duplicates(value: &ast::Value<'_>, path: &str, report: &mut Report) {
+    repeated_keys(value, path, &mut Vec::new(), report);
+}
+
+/// A step from a value to one inside it. Most steps never become text.
+enum Step<'s> {
+    Key(&'s str),
+    Index(usize),
+}
+
+fn path_of(root: &str, steps: &[Step<'_>]) -> String {
+    let mut path = root.to_owned();
+    for step in steps {
+        match step {
+            Step::Key(key) => push_key(&mut path, key),
+            Step::Index(index) => path.push_str(&format!("[{index}]")),
+        }
+    }
+    path
+}
+
+fn repeated_keys<'t>(
+    value: &'t ast::Value<'_>,
+    root: &str,
+    steps: &mut Vec<Step<'t>>,
+    report: &mut Report,
+) {
     match value {
         ast::Value::Object(object) => {
-            let mut seen: HashMap<&str, ()> = HashMap::with_capacity(object.properties.len());
+            let mut seen: HashSet<&str> = HashSet::with_capacity(object.properties.len());
             for property in &object.properties {
                 let key = property.name.as_str();
-                let place = join(path, key);
-                if seen.insert(key, ()).is_some() {
-                    let message = format!("duplicate field {}", quoted(key));
-                    report.add(property.name.start(), place.as_str(), message);
+                steps.push(Step::Key(key));
+                if !seen.insert(key) {
+                    report.add_with(property.name.start(), || {
+                        (path_of(root, steps), format!("duplicate field {}", quoted(key)))
+                    });
                 }
-                duplicates(&property.value, &place, report);
+                repeated_keys(&property.value, root, steps, report);
+                steps.pop();
             }
         }
         ast::Value::Array(array) => {
             for (index, element) in array.elements.iter().enumerate() {
-                duplicates(element, &format!("{path}[{index}]"), report);
+                steps.push(Step::Index(index));
+                repeated_keys(element, root, steps, report);
+                steps.pop();
             }
         }
         ast::Value::StringLit(_)
@@ -264,7 +295,7 @@ pub(crate) fn duplicates(value: &ast::Value<'_>, path: &str, report: &mut Report
 }
 
 /// What stands in the file, as a word of a message.
-fn found(value: &ast::Value<'_>) -> &'static str {
+pub(crate) fn found(value: &ast::Value<'_>) -> &'static str {
     match value {
         ast::Value::StringLit(_) => "a string",
         ast::Value::NumberLit(_) => "a number",

@@ -3,6 +3,7 @@ use crate::frame::Transaction;
 use crate::memfd::seal;
 use crate::version::OURS;
 use socket2::Socket;
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;

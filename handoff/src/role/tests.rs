@@ -194,3 +194,17 @@ async fn only_a_packet_socket_is_taken_for_an_end() {
         assert!(WorkerEnd::new(fd).is_err());
     }
 }
+
+#[tokio::test]
+async fn an_end_can_send_from_one_task_while_another_receives() {
+    let (supervisor, worker) = greeted().await;
+    let worker = std::sync::Arc::new(worker);
+    let receiver = tokio::spawn({
+        let worker = worker.clone();
+        async move { worker.recv().await.unwrap().message }
+    });
+    worker.send(&ToSupervisor::Quiesced).await.unwrap();
+    supervisor.recv().await.unwrap();
+    supervisor.send(&ToWorker::Ping, &[]).await.unwrap();
+    assert_eq!(receiver.await.unwrap(), ToWorker::Ping);
+}

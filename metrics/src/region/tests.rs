@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use std::os::unix::fs::PermissionsExt as _;
 
+use super::file::TEMPORARY_NAME;
 use super::*;
 use crate::catalog;
 use crate::layout::MIN_SIZE;
@@ -101,11 +102,52 @@ fn a_region_of_this_boot_is_kept_and_its_dead_are_folded() {
     dead_lane(&first.region).counter(&catalog::CONNECTIONS_ACCEPTED, LABELS).add(5);
     let id = first.region.id();
     drop(first);
-    let second = Region::open_or_create(dir.path(), 2 * MIN_SIZE).unwrap();
+    let second = Region::open_or_create(dir.path(), MIN_SIZE).unwrap();
     assert!(second.kept && second.set_aside.is_none());
     assert_eq!(second.region.id(), id);
     assert_eq!(second.region.inner.shared.held_lanes().count(), 0);
     assert_eq!(counter(&second.region, ACCEPTED), Some(5));
+}
+
+#[test]
+fn another_size_takes_counters_and_learned_state_along() {
+    let dir = dir();
+    let first = Region::create(dir.path(), MIN_SIZE).unwrap();
+    let before = dead_lane(&first);
+    before.counter(&catalog::CONNECTIONS_ACCEPTED, LABELS).add(5);
+    before
+        .histogram(&catalog::RELAY_DURATION, &[("rule", "web")])
+        .observe(std::time::Duration::from_secs(2));
+    before.record(1, "web", "a").store(&[6; crate::RECORD_PAYLOAD_WORDS]);
+    drop(before);
+    first.fold_all_dead();
+    let text = first.encode_text().unwrap();
+    let larger = Region::open_or_create(dir.path(), 4 * MIN_SIZE).unwrap();
+    assert!(larger.kept);
+    assert_eq!(larger.region.size(), 4 * MIN_SIZE);
+    assert_eq!(larger.region.encode_text().unwrap(), text);
+    let lane = larger.region.claim_lane(std::process::id());
+    assert_eq!(lane.record(1, "web", "a").load(), Some([6; crate::RECORD_PAYLOAD_WORDS]));
+    lane.counter(&catalog::CONNECTIONS_ACCEPTED, LABELS).inc();
+    assert_eq!(counter(&larger.region, ACCEPTED), Some(6));
+    // Somebody counts here: the size stays.
+    let again = Region::open_or_create(dir.path(), MIN_SIZE).unwrap();
+    assert_eq!(again.region.size(), 4 * MIN_SIZE);
+}
+
+#[test]
+fn the_number_of_another_namespace_says_nothing_about_its_process() {
+    let dir = dir();
+    let region = Region::create(dir.path(), MIN_SIZE).unwrap();
+    drop(dead_lane(&region));
+    let shared = &region.inner.shared;
+    let entry = shared.layout.lanes.at(0).unwrap();
+    shared.words.store(entry + crate::layout::LANE_NAMESPACE, 1, crate::sync::Ordering::Relaxed);
+    assert_eq!(region.fold_dead(PID), 0);
+    assert_eq!(region.fold_all_dead(), 0);
+    // Whoever holds the directory's lock knows that its instance is gone.
+    let opened = Region::open_or_create(dir.path(), MIN_SIZE).unwrap();
+    assert_eq!(opened.region.inner.shared.held_lanes().count(), 0);
 }
 
 #[test]
@@ -197,6 +239,58 @@ fn a_lane_too_many_is_detached_and_still_counts() {
     tasks.inc();
     assert_eq!(tasks.get(), 1);
     assert_eq!(counter(&region, "baton_metrics_dropped_series_total"), Some(1));
+}
+
+#[test]
+fn the_threads_of_a_process_add_up_and_share_what_has_no_parts() {
+    let dir = dir();
+    let region = Region::create(dir.path(), 4 * MIN_SIZE).unwrap();
+    let shards = region.claim_lane(std::process::id()).shards(20);
+    assert_eq!(shards.len(), 20);
+    assert_eq!(region.inner.shared.held_lanes().count(), 8, "the rest share");
+    for (i, shard) in shards.iter().enumerate() {
+        shard.counter(&catalog::CONNECTIONS_ACCEPTED, LABELS).inc();
+        // Begun on one thread, ended on the next.
+        shard.gauge(&catalog::CONNECTIONS_ACTIVE, LABELS).inc();
+        shard.gauge(&catalog::ROUTING_GENERATION, &[]).set(i64::try_from(i).unwrap());
+    }
+    let generation = shards[3].gauge(&catalog::ROUTING_GENERATION, &[]);
+    generation.set(5);
+    let active: Vec<_> =
+        shards.iter().map(|shard| shard.gauge(&catalog::CONNECTIONS_ACTIVE, LABELS)).collect();
+    active[0].add(30);
+    active[1].add(-10);
+    let text = region.encode_text().unwrap();
+    assert!(text.contains("baton_connections_accepted_total{rule=\"web\",mode=\"boost\"} 20\n"));
+    assert!(text.contains("baton_connections_active{rule=\"web\",mode=\"boost\"} 20\n"), "{text}");
+    assert!(text.contains("baton_routing_generation 5\n"));
+    shards[0].record(1, "web", "a").store(&[3; crate::RECORD_PAYLOAD_WORDS]);
+    assert_eq!(shards[7].record(1, "web", "a").load(), Some([3; crate::RECORD_PAYLOAD_WORDS]));
+}
+
+#[test]
+fn threads_leave_half_of_the_room_to_the_next_process() {
+    let dir = dir();
+    let region = Region::create(dir.path(), MIN_SIZE).unwrap();
+    let shards = region.claim_lane(std::process::id()).shards(8);
+    let labels: Vec<String> = (0..200).map(|i| format!("rule-{i}")).collect();
+    let mut held = Vec::new();
+    for shard in &shards {
+        for rule in &labels {
+            let labels = [("rule", rule.as_str()), ("mode", "normal")];
+            let counter = shard.counter(&catalog::CONNECTIONS_ACCEPTED, &labels);
+            counter.inc();
+            held.push(counter);
+        }
+    }
+    assert_eq!(counter(&region, ACCEPTED), Some(1600));
+    let next = region.claim_lane(std::process::id());
+    for rule in &labels {
+        let labels = [("rule", rule.as_str()), ("mode", "normal")];
+        next.counter(&catalog::CONNECTIONS_ACCEPTED, &labels).inc();
+    }
+    assert_eq!(counter(&region, ACCEPTED), Some(1800));
+    assert_eq!(counter(&region, "baton_metrics_dropped_series_total"), Some(0));
 }
 
 #[test]

@@ -140,7 +140,7 @@ pub struct TransitionStatus {
 pub struct LastTransition {
     /// As in [`TransitionStatus::kind`].
     pub kind: String,
-    /// `ok`, `unchanged`, `refused` or `reverted`.
+    /// `ok`, `unchanged`, `failed` or `reverted`.
     pub result: String,
     /// How long it took.
     pub duration_ms: u64,

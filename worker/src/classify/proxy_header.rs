@@ -13,6 +13,8 @@
 //! looked at again only when it is complete, so one byte at a time costs no more than it weighs.
 
 mod encode;
+#[cfg(test)]
+mod tests;
 mod v1;
 mod v2;
 

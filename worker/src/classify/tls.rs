@@ -18,6 +18,9 @@
 //!
 //! With Encrypted ClientHello the outer server name is what is seen and used.
 
+#[cfg(test)]
+mod tests;
+
 use std::net::IpAddr;
 
 use super::{Cause, Decision, Progress, Reason};

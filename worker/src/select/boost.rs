@@ -239,6 +239,11 @@ impl Boost {
             out.push(Step::WakeAt(at));
             return Hedging::Armed { since, at };
         }
+        if now >= self.deadline {
+            // Woken late; the primary's own deadline is being told at this very moment.
+            self.notes.hedge.skipped_deadline = true;
+            return Hedging::Off;
+        }
         let Some(line) = rank::best(&self.flights, now) else {
             self.notes.hedge.no_candidate = true;
             return Hedging::Off;

@@ -24,6 +24,8 @@ pub(super) struct Flights {
     pub(super) lines: Arc<LineSet>,
     pub(super) candidates: Candidates,
     attempts: SmallVec<[Attempt; 2]>,
+    /// Lines that refused admission: tried for this connection, though never attempted.
+    ruled_out: SmallVec<[LineIndex; 2]>,
     in_flight: u16,
     failed: bool,
     /// A target had no quota for us.
@@ -79,6 +81,7 @@ impl Flights {
             lines,
             candidates,
             attempts: SmallVec::new(),
+            ruled_out: SmallVec::new(),
             in_flight: 0,
             failed: false,
             target_full: false,
@@ -97,11 +100,6 @@ impl Flights {
         self.in_flight
     }
 
-    /// Whether an attempt is in flight.
-    pub(super) fn flying(&self, attempt: AttemptId) -> bool {
-        self.attempts.get(usize::from(attempt.0)).is_some_and(|a| a.admission.is_some())
-    }
-
     /// The line of an attempt.
     pub(super) fn line_of(&self, attempt: AttemptId) -> LineIndex {
         self.attempts[usize::from(attempt.0)].line
@@ -110,7 +108,10 @@ impl Flights {
     /// Whether this address was already tried by this connection.
     pub(super) fn tried(&self, line: LineIndex) -> bool {
         let first = self.lines.node(line).first();
-        self.attempts.iter().any(|a| a.tried && self.lines.node(a.line).first() == first)
+        let attempted = self.attempts.iter().filter(|a| a.tried).map(|a| a.line);
+        attempted
+            .chain(self.ruled_out.iter().copied())
+            .any(|tried| self.lines.node(tried).first() == first)
     }
 
     /// The candidates that are untried and usable now, in order, duplicates collapsed.
@@ -158,17 +159,23 @@ impl Flights {
 
     /// Counts a line as tried although nothing was launched (it refused admission).
     pub(super) fn rule_out(&mut self, line: LineIndex) {
-        if self.attempts.len() < MAX_ATTEMPTS {
-            self.attempts.push(Attempt { line, admission: None, tried: true });
-        }
+        self.ruled_out.push(line);
     }
 
     /// Tells the line what happened.
     pub(super) fn settle(&mut self, event: Event, now: Moment) -> Settled {
         match event {
             Event::Woke => Settled::Woke,
-            Event::Started(attempt) if self.flying(attempt) => Settled::Started(attempt),
-            Event::Started(_) => Settled::Nothing,
+            Event::Started(attempt) => {
+                let flight = self.attempts.get(usize::from(attempt.0));
+                match flight.and_then(|flight| flight.admission.as_ref()) {
+                    Some(admission) => {
+                        admission.started(now);
+                        Settled::Started(attempt)
+                    }
+                    None => Settled::Nothing,
+                }
+            }
             Event::Connected { attempt, connect } => match self.take(attempt) {
                 Some(admission) => {
                     let held = admission.connected(connect, now);

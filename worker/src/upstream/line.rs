@@ -91,7 +91,7 @@ const PROBING: u64 = u64::MAX;
 pub struct Line {
     gate: Gate,
     published: Published,
-    /// When the last attempt was admitted, 0 for never.
+    /// When the last dial began, 0 for never.
     last_attempt: AtomicU64,
     /// Attempts in flight plus connections held.
     active: AtomicU32,
@@ -222,7 +222,7 @@ impl Line {
         self.published.streak.load(Relaxed)
     }
 
-    /// When the last attempt was let through; the start of time for never.
+    /// When the last dial began; the start of time for never.
     #[must_use]
     pub fn last_attempt(&self) -> Moment {
         Moment(self.last_attempt.load(Relaxed))
@@ -255,7 +255,6 @@ impl Line {
             0 => Pass { epoch: self.published.epoch.load(Relaxed), probe: false },
             _ => self.admit_slowly(now)?,
         };
-        self.last_attempt.store(now.0, Relaxed);
         let probe = pass.probe.then(|| Probe { line: Arc::clone(self), pass, used: false });
         Ok(Admission { hold: Hold::new(self), pass, probe, marks: true })
     }
@@ -380,6 +379,11 @@ impl Admission {
     #[must_use]
     pub fn is_probe(&self) -> bool {
         self.pass.probe
+    }
+
+    /// The dial has really begun (quota was taken): this is what "last tried" means.
+    pub fn started(&self, now: Moment) {
+        self.hold.0.last_attempt.store(now.0, Relaxed);
     }
 
     /// Connected and prepared. `connect` is the pure TCP connect time of a fresh dial; `None`

@@ -156,7 +156,7 @@ impl LineSet {
     }
 
     /// All nodes in configured order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (LineIndex, &Node)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (LineIndex, &Node)> + Clone {
         self.nodes
             .iter()
             .enumerate()

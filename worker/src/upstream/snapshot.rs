@@ -31,7 +31,7 @@ pub struct LineSnapshot {
     pub ewma_nanos: u64,
     /// When the last connect sample was taken.
     pub sample_at: Moment,
-    /// When the last attempt was let through.
+    /// When the last dial began.
     pub last_attempt: Moment,
     /// Dial failures in a row.
     pub dial_streak: u32,

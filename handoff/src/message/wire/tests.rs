@@ -19,6 +19,18 @@ fn there_is_a_sample_of_every_type_and_each_number_is_used_once() {
 }
 
 #[test]
+fn the_documentation_lists_every_type() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/handoff.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| `0x0")).collect();
+    let known: Vec<_> = to_worker::NAMES.iter().chain(to_supervisor::NAMES).collect();
+    assert_eq!(rows.len(), known.len());
+    for (row, (kind, name)) in rows.iter().zip(known) {
+        assert!(row.starts_with(&format!("| `{:#06x}` | `{name}` |", kind.0)), "{row}");
+    }
+}
+
+#[test]
 fn every_type_belongs_to_its_direction_only() {
     for message in samples::to_worker() {
         assert!(message.kind().belongs_to(Direction::ToWorker));

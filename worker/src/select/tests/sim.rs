@@ -1,14 +1,10 @@
 //! A driver in virtual time: executes steps the way the dial driver does, and checks the
 //! contract of `flow` while it does so.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_config::model::{
-    Address, Forward, HashKey, Host, Listen, ListenHost, Mode, OnAllFailed, ProxyProtocol, Resolve,
-    Rule, Selector as Spec, Strategy, Target,
-};
+use baton_config::model::{Forward, HashKey, OnAllFailed, Rule, Selector as Spec, Strategy};
 
 use crate::flow::{AttemptId, Event, Fault, GiveUp, LineIndex, Moment, Quota, Step, Steps};
 use crate::select::{Affinity, Machine, Selector, Winner};
@@ -19,42 +15,6 @@ pub(super) const START: Moment = Moment(1_000_000 * MS);
 
 pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
-}
-
-/// A target on the loopback, told apart by its port.
-pub(super) fn target(port: u16) -> Target {
-    Target {
-        address: Address { host: Host::Ip([127, 0, 0, 1].into()), port },
-        name: format!("node-{port}"),
-        weight: 1,
-        backup: false,
-        max_fails: None,
-        fail_timeout: None,
-        labels: BTreeMap::new(),
-        resolve: Resolve::Dial,
-        regexp: None,
-        server_names: Vec::new(),
-        alpn: Vec::new(),
-    }
-}
-
-pub(super) fn rule(mode: Mode, targets: Vec<Target>) -> Rule {
-    Rule {
-        name: "rule".into(),
-        listen: Listen { text: ":1".into(), host: ListenHost::Any, port: 1 },
-        mode,
-        targets,
-        timeout: ms(3000),
-        idle_timeout: None,
-        prewarm: false,
-        health_check: None,
-        proxy_protocol: ProxyProtocol::default(),
-        allowlist: Vec::new(),
-        blacklist: Vec::new(),
-        max_connections: 1,
-        max_connections_per_ip: 1,
-        subset: None,
-    }
 }
 
 pub(super) fn forward(strategy: Strategy) -> Forward {

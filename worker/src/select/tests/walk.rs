@@ -2,8 +2,9 @@
 
 use baton_config::model::Mode;
 
-use super::sim::{Bench, Does, REFUSES, rule, target};
+use super::sim::{Bench, Does, REFUSES};
 use crate::flow::{Fault, GiveUp, LineIndex, Quota};
+use crate::testkit::{rule, target};
 
 fn normal(ports: &[u16]) -> Bench {
     Bench::new(rule(Mode::Normal, ports.iter().map(|&p| target(p)).collect()))

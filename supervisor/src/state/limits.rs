@@ -1,0 +1,55 @@
+//! Every fixed limit of the machine, with its reason.
+
+use std::time::Duration;
+
+/// Reading the configuration and the new binary's self-check together. A check takes
+/// milliseconds; ten seconds forgive a cold disk.
+pub(super) const CHECK: Duration = Duration::from_secs(10);
+
+/// From starting the process to its `Hello`, which it says before it reads anything.
+pub(super) const HELLO: Duration = Duration::from_secs(5);
+
+/// From `Activate` to a fresh worker's `Active`, and from `Quiesce` to `Quiesced`: everything is
+/// compiled and held by then, what is left is an epoll registration a socket.
+pub(super) const SHIFT: Duration = Duration::from_secs(2);
+
+/// What the old worker gets to take the listeners up again. Longer than [`SHIFT`]: it is the last
+/// one that could serve, and the machine may be as loaded as whatever broke the new one.
+pub(super) const REVERT: Duration = Duration::from_secs(10);
+
+/// A closed channel usually means that the process is ending; its exit status says more than the
+/// channel can, so it is given this long to arrive.
+pub(super) const EXIT_AFTER_CLOSE: Duration = Duration::from_millis(500);
+
+/// A worker cuts its connections itself at the end of the drain time; one that has not ended this
+/// much later does not keep time and gets a SIGTERM.
+pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(2);
+
+/// From SIGTERM, or from the order to cut at once, to SIGKILL.
+pub(super) const TERM_GRACE: Duration = Duration::from_secs(2);
+
+/// Workers that may be retiring at once; one more upgrade is refused.
+pub(super) const RETIRING: usize = 8;
+
+/// Sockets a plan may ask for: 256 rules and the admin listener, with room for what later
+/// releases add. A worker that asks for more is out of its mind.
+pub(super) const PLAN: usize = 1024;
+
+/// How long a worker's silence is borne before it is asked, and how long it has to answer then.
+/// Workers show a sign of life once a second without being asked. Asking before killing matters
+/// after the supervisor itself was held up: what the worker said meanwhile is still unread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Patience {
+    pub(super) silence: Duration,
+    pub(super) answer: Duration,
+}
+
+/// For the worker that serves: killing one that is only slow costs every connection it has, so
+/// twelve seconds in all, far beyond what a loaded machine does to a thread that has little to do.
+pub(super) const SERVING: Patience =
+    Patience { silence: Duration::from_secs(7), answer: Duration::from_secs(5) };
+
+/// For a new worker inside the watch window: three missed signs, then three more seconds. The old
+/// worker stands by, so doubt costs little.
+pub(super) const WATCHED: Patience =
+    Patience { silence: Duration::from_secs(3), answer: Duration::from_secs(3) };

@@ -1,0 +1,9 @@
+//! The machine against a world in memory: readable scenarios, and random hostile ones.
+
+mod property;
+mod recovery;
+mod reload;
+mod start;
+mod stopping;
+mod upgrade;
+mod world;

@@ -1,0 +1,574 @@
+//! A world for the machine: executes actions, answers as told, and checks every invariant after
+//! every event.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_handoff::message::{
+    Generation, HelloSupervisor, ListenerKey, ListenerRole, ListenerWanted, Plan, Pulse, Refused,
+    ToSupervisor, WorkerId,
+};
+
+use super::super::{Settings, State};
+use crate::action::{Action, Force, Kind, Notify, Order, Outcome, Report};
+use crate::event::{
+    Binary, BinaryId, ConfigText, Event, Millis, Request, RequestId, Signal, Ticket,
+};
+use crate::program::BuildId;
+
+pub(super) const READY: Duration = Duration::from_secs(30);
+pub(super) const WATCH: Duration = Duration::from_secs(10);
+pub(super) const DRAIN: Duration = Duration::from_secs(10);
+
+/// How a worker takes one kind of message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Habit {
+    Answers,
+    Ignores,
+    Dies,
+}
+
+/// What it says to an offered configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Opinion {
+    Wants,
+    Unchanged,
+    Refuses(Vec<String>),
+    Doubles,
+    Ignores,
+    Dies,
+}
+
+/// The character of a worker.
+#[derive(Debug, Clone)]
+pub(super) struct Habits {
+    pub(super) hello: Habit,
+    pub(super) prepare: Opinion,
+    pub(super) listeners: Habit,
+    pub(super) activate: Habit,
+    pub(super) quiesce: Habit,
+    pub(super) drain: Habit,
+    pub(super) ping: Habit,
+    pub(super) term: Habit,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self {
+            hello: Habit::Answers,
+            prepare: Opinion::Wants,
+            listeners: Habit::Answers,
+            activate: Habit::Answers,
+            quiesce: Habit::Answers,
+            drain: Habit::Answers,
+            ping: Habit::Answers,
+            term: Habit::Answers,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) habits: Habits,
+    pub(super) alive: bool,
+    /// Was told to accept and not told to stop since.
+    pub(super) accepting: bool,
+    pub(super) said_active: bool,
+}
+
+/// Everything around the machine.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) state: State,
+    pub(super) now: Millis,
+    /// Events on their way to the machine.
+    pub(super) pending: VecDeque<Event>,
+    pub(super) processes: BTreeMap<WorkerId, Process>,
+    /// The characters of the next workers; good ones after that.
+    pub(super) next: VecDeque<Habits>,
+    /// The keys the configuration file asks for at present.
+    pub(super) config: BTreeSet<&'static str>,
+    pub(super) config_error: Option<String>,
+    pub(super) bind_error: Option<String>,
+    pub(super) open_error: Option<String>,
+    pub(super) check_error: Option<String>,
+    pub(super) check_hangs: bool,
+    pub(super) spawn_error: Option<String>,
+    pub(super) build: u64,
+    pub(super) open: BTreeSet<ListenerKey>,
+    kept: BTreeSet<ListenerKey>,
+    binaries: BTreeSet<BinaryId>,
+    next_binary: u32,
+    next_request: u64,
+    asked: BTreeSet<RequestId>,
+    pub(super) replies: BTreeMap<RequestId, Report>,
+    pub(super) actions: Vec<Action>,
+    pub(super) exit: Option<(u8, Vec<String>)>,
+    stopping: bool,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self::with_watch(WATCH)
+    }
+
+    pub(super) fn with_watch(watch: Duration) -> Self {
+        let settings =
+            Settings { version: "1.0.0".into(), ready_timeout: READY, watch, drain_timeout: DRAIN };
+        let binary =
+            Binary { id: BinaryId(0), build: BuildId::fake(0), path: "/usr/bin/baton".into() };
+        let config = Arc::new(ConfigText { name: "a.json".into(), text: b"a b".to_vec() });
+        Self {
+            state: State::new(settings, binary, config),
+            now: Millis(1_000_000),
+            pending: VecDeque::new(),
+            processes: BTreeMap::new(),
+            next: VecDeque::new(),
+            config: ["a", "b"].into(),
+            config_error: None,
+            bind_error: None,
+            open_error: None,
+            check_error: None,
+            check_hangs: false,
+            spawn_error: None,
+            build: 1,
+            open: BTreeSet::new(),
+            kept: BTreeSet::new(),
+            binaries: [BinaryId(0)].into(),
+            next_binary: 1,
+            next_request: 1,
+            asked: BTreeSet::new(),
+            replies: BTreeMap::new(),
+            actions: Vec::new(),
+            exit: None,
+            stopping: false,
+        }
+    }
+
+    /// Started, one good worker serving.
+    pub(super) fn serving() -> Self {
+        let mut world = Self::new();
+        world.handle(Event::Start);
+        world.settle();
+        assert_eq!(world.word(), "running");
+        world.actions.clear();
+        world
+    }
+
+    pub(super) fn word(&self) -> &'static str {
+        self.state.view(self.now).state
+    }
+
+    pub(super) fn serving_id(&self) -> Option<u32> {
+        self.state.serving.map(|id| id.0)
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.state.accepted.generation.0
+    }
+
+    pub(super) fn phase(&self) -> Option<String> {
+        self.state.view(self.now).transition.map(|transition| transition.phase)
+    }
+
+    pub(super) fn habits(&mut self, worker: u32) -> &mut Habits {
+        &mut self.processes.get_mut(&WorkerId(worker)).unwrap().habits
+    }
+
+    /// Asks as a control client.
+    pub(super) fn ask(&mut self, request: Request) -> RequestId {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        self.asked.insert(id);
+        self.handle(Event::Requested { id, request });
+        id
+    }
+
+    pub(super) fn upgrade(&mut self) -> RequestId {
+        self.ask(Request::Upgrade { binary: None, force: false })
+    }
+
+    pub(super) fn signal(&mut self, signal: Signal) {
+        self.handle(Event::Signal(signal));
+    }
+
+    pub(super) fn say(&mut self, worker: u32, message: ToSupervisor) {
+        self.handle(Event::Message { worker: WorkerId(worker), message });
+    }
+
+    /// The process dies; the machine hears of it when its exit is delivered.
+    pub(super) fn kill(&mut self, worker: u32) {
+        self.die(WorkerId(worker), "signal 9");
+    }
+
+    fn die(&mut self, worker: WorkerId, how: &str) {
+        let Some(process) = self.processes.get_mut(&worker).filter(|process| process.alive) else {
+            return;
+        };
+        process.alive = false;
+        process.accepting = false;
+        self.pending.push_back(Event::Closed { worker });
+        self.pending.push_back(Event::Exited { worker, how: how.into() });
+    }
+
+    /// Delivers everything that is on its way, and what that causes.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..10_000 {
+            match self.pending.pop_front() {
+                Some(event) => self.handle(event),
+                None => return,
+            }
+        }
+        panic!("the world does not come to rest");
+    }
+
+    /// Lets time pass: deadlines fire, living workers pulse once a second.
+    pub(super) fn pass(&mut self, time: Duration) {
+        let end = self.now.after(time);
+        let mut pulse = self.now.after(Duration::from_secs(1));
+        self.settle();
+        while self.exit.is_none() {
+            let deadline = self.state.next_deadline().unwrap_or(end);
+            let next = deadline.min(pulse).min(end).max(self.now);
+            self.now = next;
+            if pulse <= next {
+                pulse = next.after(Duration::from_secs(1));
+                self.pulse();
+            }
+            if deadline <= next {
+                self.handle(Event::Tick);
+                let after = self.state.next_deadline();
+                assert!(after.is_none_or(|after| after > self.now), "a deadline stays: {after:?}");
+            }
+            self.settle();
+            if next >= end {
+                return;
+            }
+        }
+    }
+
+    fn pulse(&mut self) {
+        let ids: Vec<_> = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.alive && process.habits.ping == Habit::Answers)
+            .map(|(id, _)| *id)
+            .collect();
+        for worker in ids {
+            self.pending.push_back(Event::Message { worker, message: pong() });
+        }
+    }
+
+    pub(super) fn did(&self, wanted: &Action) -> bool {
+        self.actions.contains(wanted)
+    }
+
+    pub(super) fn sent(&self, worker: u32) -> Vec<Order> {
+        let to = WorkerId(worker);
+        let order = |action: &Action| match action {
+            Action::Send { worker, order } if *worker == to => Some(order.clone()),
+            _ => None,
+        };
+        self.actions.iter().filter_map(order).collect()
+    }
+
+    pub(super) fn closed(&self) -> BTreeSet<String> {
+        let keys = |action: &Action| match action {
+            Action::CloseListeners { keys } => keys.clone(),
+            _ => Vec::new(),
+        };
+        self.actions.iter().flat_map(keys).map(|key| key.0).collect()
+    }
+
+    pub(super) fn report(&self, id: RequestId) -> &Report {
+        self.replies.get(&id).expect("the request was answered")
+    }
+
+    pub(super) fn unanswered(&self) -> Vec<RequestId> {
+        self.asked.iter().filter(|id| !self.replies.contains_key(id)).copied().collect()
+    }
+
+    /// Gives one event to the machine, executes what it wants, checks what must always hold.
+    pub(super) fn handle(&mut self, event: Event) {
+        if let Event::Exited { worker, .. } = &event {
+            // An exit is delivered once, and only of a process that is dead.
+            let process = self.processes.remove(worker).expect("exit of a known process");
+            assert!(!process.alive);
+        }
+        if let Event::Message { worker, message: ToSupervisor::Active(_) } = &event
+            && let Some(process) = self.processes.get_mut(worker)
+        {
+            process.said_active = true;
+        }
+        let actions = self.state.handle(event, self.now);
+        assert!(actions.is_empty() || self.exit.is_none() || only_replies(&actions));
+        let closes_freely = self.stopping
+            || actions.iter().any(|action| {
+                matches!(
+                    action,
+                    Action::Notify(Notify::Stopping)
+                        | Action::CountReload(Outcome::Success)
+                        | Action::CountUpgrade(Outcome::Success)
+                )
+            });
+        for action in &actions {
+            if let Action::CloseListeners { keys } = action {
+                for key in keys {
+                    self.open.remove(key);
+                    assert!(
+                        closes_freely || !self.kept.contains(key),
+                        "{key:?} belongs to an accepted configuration"
+                    );
+                    self.kept.remove(key);
+                }
+            } else {
+                self.execute(action);
+            }
+        }
+        self.actions.extend(actions);
+        self.check();
+    }
+
+    fn check(&self) {
+        let accepting = self.processes.values().filter(|process| process.accepting).count();
+        let shifting = matches!(self.phase().as_deref(), Some("shift"));
+        assert!(accepting <= if shifting { 2 } else { 1 }, "{accepting} accept");
+        if self.exit.is_some() {
+            assert!(self.processes.values().all(|process| !process.alive));
+            assert!(self.open.is_empty(), "listeners left open: {:?}", self.open);
+        }
+    }
+
+    fn execute(&mut self, action: &Action) {
+        match action {
+            Action::ReadConfig { ticket } => self.read_config(*ticket),
+            Action::OpenBinary { ticket, .. } => self.open_binary(*ticket),
+            Action::SelfCheck { ticket, binary } => {
+                assert!(self.binaries.contains(binary));
+                if !self.check_hangs {
+                    let result = self.check_error.clone().map_or(Ok("1.0.1".into()), Err);
+                    self.pending.push_back(Event::Checked { ticket: *ticket, result });
+                }
+            }
+            Action::ReleaseBinary { binary } => {
+                assert!(self.binaries.remove(binary), "released twice");
+            }
+            Action::Spawn { worker, binary } => self.spawn(*worker, *binary),
+            Action::Send { worker, order } => self.order(*worker, order),
+            Action::Prepare { worker, generation, config, .. } => {
+                self.prepare(*worker, *generation, config);
+            }
+            Action::HandListeners { worker, generation, keys } => {
+                assert!(keys.iter().all(|key| self.open.contains(key)), "{keys:?} not all open");
+                let habit = self.habit(*worker, |habits| habits.listeners);
+                self.answer(*worker, habit, ToSupervisor::Ready(*generation));
+            }
+            Action::Signal { worker, force } => match force {
+                Force::Kill => self.die(*worker, "signal 9"),
+                Force::Terminate => match self.habit(*worker, |habits| habits.term) {
+                    Habit::Answers | Habit::Dies => self.die(*worker, "signal 15"),
+                    Habit::Ignores => {}
+                },
+            },
+            Action::Bind { ticket, wanted } => self.bind(*ticket, wanted),
+            Action::NameListeners { plan } => {
+                self.kept.extend(plan.iter().map(|wanted| wanted.key.clone()));
+                assert!(self.kept.is_subset(&self.open));
+            }
+            Action::Reply { to, report } => {
+                assert!(self.asked.contains(to));
+                let former = self.replies.insert(*to, report.clone());
+                assert!(former.is_none(), "{to:?} was answered twice");
+            }
+            Action::Notify(Notify::Stopping) => self.stopping = true,
+            Action::Exit { code, problems } => self.exit = Some((*code, problems.clone())),
+            Action::CloseListeners { .. }
+            | Action::CancelCheck { .. }
+            | Action::Forget { .. }
+            | Action::Progress { .. }
+            | Action::Notify(Notify::Ready | Notify::Reloading | Notify::Status(_))
+            | Action::CountRestart
+            | Action::CountReload(_)
+            | Action::CountUpgrade(_)
+            | Action::StampReload
+            | Action::Log { .. } => {}
+        }
+    }
+
+    fn read_config(&mut self, ticket: Ticket) {
+        let text = self.config.iter().copied().collect::<Vec<_>>().join(" ").into_bytes();
+        let config = Arc::new(ConfigText { name: "a.json".into(), text });
+        let result = self.config_error.clone().map_or(Ok(config), Err);
+        self.pending.push_back(Event::ConfigRead { ticket, result });
+    }
+
+    fn open_binary(&mut self, ticket: Ticket) {
+        let result = match &self.open_error {
+            Some(error) => Err(error.clone()),
+            None => {
+                let id = BinaryId(self.next_binary);
+                self.next_binary += 1;
+                self.binaries.insert(id);
+                let build = BuildId::fake(self.build);
+                Ok(Binary { id, build, path: "/usr/bin/baton".into() })
+            }
+        };
+        self.pending.push_back(Event::Opened { ticket, result });
+    }
+
+    fn spawn(&mut self, worker: WorkerId, binary: BinaryId) {
+        assert!(self.binaries.contains(&binary), "{binary:?} is not open");
+        if let Some(problem) = self.spawn_error.clone() {
+            self.pending.push_back(Event::SpawnFailed { worker, problem });
+            return;
+        }
+        let habits = self.next.pop_front().unwrap_or_default();
+        let process = Process { habits, alive: true, accepting: false, said_active: false };
+        assert!(self.processes.insert(worker, process).is_none(), "{worker:?} is new");
+        self.pending.push_back(Event::Spawned { worker, pid: 100 + worker.0 });
+    }
+
+    fn habit(&self, worker: WorkerId, of: impl Fn(&Habits) -> Habit) -> Habit {
+        match self.processes.get(&worker) {
+            Some(process) if process.alive => of(&process.habits),
+            Some(_) | None => Habit::Ignores,
+        }
+    }
+
+    fn answer(&mut self, worker: WorkerId, habit: Habit, message: ToSupervisor) {
+        match habit {
+            Habit::Answers => self.pending.push_back(Event::Message { worker, message }),
+            Habit::Ignores => {}
+            Habit::Dies => self.die(worker, "exit status 1"),
+        }
+    }
+
+    fn order(&mut self, worker: WorkerId, order: &Order) {
+        match order {
+            Order::Hello(hello) => {
+                assert_eq!(hello.worker, worker);
+                let hello = HelloSupervisor { version: "1.0.1".into(), pid: 100 + worker.0 };
+                let habit = self.habit(worker, |habits| habits.hello);
+                self.answer(worker, habit, ToSupervisor::Hello(hello));
+            }
+            Order::Activate(generation) => {
+                if let Some(process) = self.processes.get_mut(&worker) {
+                    process.accepting = process.alive;
+                }
+                let habit = self.habit(worker, |habits| habits.activate);
+                self.answer(worker, habit, ToSupervisor::Active(*generation));
+            }
+            Order::Abort(_) => {}
+            Order::Quiesce => {
+                let successor =
+                    self.processes.iter().any(|(id, process)| *id != worker && process.said_active);
+                assert!(self.stopping || successor, "{worker:?} stopped without a successor");
+                if let Some(process) = self.processes.get_mut(&worker) {
+                    process.accepting = false;
+                }
+                let habit = self.habit(worker, |habits| habits.quiesce);
+                self.answer(worker, habit, ToSupervisor::Quiesced);
+            }
+            Order::Drain(_) => {
+                let accepting = self.processes.get(&worker).is_some_and(|p| p.accepting);
+                assert!(!accepting, "{worker:?} drains and still accepts");
+                match self.habit(worker, |habits| habits.drain) {
+                    Habit::Answers => {
+                        let message = ToSupervisor::Drained { cut: 0 };
+                        self.pending.push_back(Event::Message { worker, message });
+                        self.die(worker, "exit status 0");
+                    }
+                    Habit::Dies => self.die(worker, "exit status 1"),
+                    Habit::Ignores => {}
+                }
+            }
+            Order::Ping => {
+                let habit = self.habit(worker, |habits| habits.ping);
+                self.answer(worker, habit, pong());
+            }
+        }
+    }
+
+    fn prepare(&mut self, worker: WorkerId, generation: Generation, config: &ConfigText) {
+        let Some(process) = self.processes.get(&worker).filter(|process| process.alive) else {
+            return;
+        };
+        let text = String::from_utf8(config.text.clone()).unwrap();
+        let mut listeners: Vec<_> = text.split_whitespace().map(wanted).collect();
+        let message = match process.habits.prepare.clone() {
+            Opinion::Wants => ToSupervisor::Plan(Plan { generation, listeners, unchanged: false }),
+            Opinion::Unchanged => {
+                ToSupervisor::Plan(Plan { generation, listeners, unchanged: true })
+            }
+            Opinion::Refuses(problems) => ToSupervisor::Refused(Refused { generation, problems }),
+            Opinion::Doubles => {
+                listeners.extend(listeners.clone());
+                ToSupervisor::Plan(Plan { generation, listeners, unchanged: false })
+            }
+            Opinion::Ignores => return,
+            Opinion::Dies => return self.die(worker, "exit status 1"),
+        };
+        self.pending.push_back(Event::Message { worker, message });
+    }
+
+    fn bind(&mut self, ticket: Ticket, wanted: &[ListenerWanted]) {
+        let result = match &self.bind_error {
+            Some(error) => Err(vec![error.clone()]),
+            None => {
+                for wanted in wanted {
+                    assert!(self.open.insert(wanted.key.clone()), "{wanted:?} is open already");
+                }
+                Ok(())
+            }
+        };
+        self.pending.push_back(Event::Bound { ticket, result });
+    }
+
+    /// Nothing leaks when all is quiet.
+    pub(super) fn check_quiet(&self) {
+        if self.exit.is_none() {
+            assert_eq!(self.binaries.len(), 1, "executables left open");
+            assert_eq!(self.open, self.kept, "sockets of no accepted configuration left open");
+        }
+        assert_eq!(self.unanswered(), []);
+    }
+
+    pub(super) fn count(&self, wanted: impl Fn(&Action) -> bool) -> usize {
+        self.actions.iter().filter(|action| wanted(action)).count()
+    }
+
+    pub(super) fn progress(&self, kind: Kind) -> Vec<&'static str> {
+        let mut phases: Vec<&'static str> = Vec::new();
+        for action in &self.actions {
+            if let Action::Progress { kind: of, phase, .. } = action
+                && *of == kind
+                && phases.last() != Some(phase)
+            {
+                phases.push(phase);
+            }
+        }
+        phases
+    }
+}
+
+pub(super) fn pong() -> ToSupervisor {
+    ToSupervisor::Pong(Pulse { generation: Generation(1), connections: 7, retired_generations: 0 })
+}
+
+fn only_replies(actions: &[Action]) -> bool {
+    actions.iter().all(|action| {
+        matches!(action, Action::Reply { .. } | Action::Log { .. } | Action::ReleaseBinary { .. })
+    })
+}
+
+pub(super) fn wanted(key: &str) -> ListenerWanted {
+    ListenerWanted {
+        key: ListenerKey(key.into()),
+        role: ListenerRole::Rule,
+        rule: format!("rule {key}"),
+        address: SocketAddr::from(([127, 0, 0, 1], 1)),
+        dual_stack: false,
+    }
+}

@@ -1,0 +1,73 @@
+//! What `baton status` shows of the machine.
+
+use super::worker::Role;
+use super::{Life, State};
+use crate::action::Kind;
+use crate::control::protocol::{LastTransition, TransitionStatus, WorkerRole, WorkerStatus};
+use crate::event::Millis;
+
+/// The machine's part of the status; the driver adds what only it knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) state: &'static str,
+    pub(crate) workers: Vec<WorkerStatus>,
+    pub(crate) transition: Option<TransitionStatus>,
+    pub(crate) last_transition: Option<LastTransition>,
+}
+
+impl State {
+    /// A picture of the moment.
+    pub(crate) fn view(&self, now: Millis) -> View {
+        View {
+            state: self.word(),
+            workers: self.worker_statuses(),
+            transition: self.transition_status(now),
+            last_transition: self.last.as_ref().map(|report| LastTransition {
+                kind: report.kind.as_str().into(),
+                result: report.outcome.as_str().into(),
+                duration_ms: report.duration_ms,
+                problems: report.problems.clone(),
+            }),
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match (&self.life, self.serving) {
+            (Life::Starting, _) => "starting",
+            (Life::Running, Some(_)) => "running",
+            (Life::Running, None) if self.backoff.is_loop() => "crash-loop",
+            (Life::Running, None) => "degraded",
+            (Life::Stopping(_) | Life::Ended, _) => "stopping",
+        }
+    }
+
+    fn worker_statuses(&self) -> Vec<WorkerStatus> {
+        let status = |worker: &super::Worker| {
+            let role = match worker.role {
+                Role::Starting => WorkerRole::Starting,
+                Role::Serving => WorkerRole::Serving,
+                Role::Standby => WorkerRole::Standby,
+                Role::Retiring { .. } => WorkerRole::Retiring,
+                Role::Doomed => return None,
+            };
+            Some(WorkerStatus {
+                pid: worker.pid?,
+                version: worker.version.clone(),
+                generation: worker.generation.0,
+                role,
+                connections: worker.pulse.map_or(0, |pulse| pulse.connections),
+            })
+        };
+        self.workers.values().filter_map(status).collect()
+    }
+
+    fn transition_status(&self, now: Millis) -> Option<TransitionStatus> {
+        let (kind, phase, since) = match (&self.transition, &self.life) {
+            (Some(t), _) => (t.kind, t.step.phase(), t.started),
+            (None, Life::Stopping(ending)) => (Kind::Stop, "drain", ending.since),
+            (None, Life::Starting | Life::Running | Life::Ended) => return None,
+        };
+        let since = u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX);
+        Some(TransitionStatus { kind: kind.as_str().into(), phase: phase.into(), since })
+    }
+}

@@ -476,3 +476,6 @@ impl Held {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

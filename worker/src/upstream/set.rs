@@ -205,3 +205,6 @@ fn gate(rule: &Rule, target: u16) -> Gate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,10 +15,10 @@ use super::load::Load;
 use super::marks::Marks;
 use crate::flow::Moment;
 
-/// The number of words of a snapshot.
-pub const WORDS: usize = 16;
-/// The first word: a magic number with the layout's version in the last byte.
-const VERSION: u64 = 0x4261_746f_6e4c_6e01;
+/// The number of words of a snapshot: the payload of one record of the metrics region.
+pub const WORDS: usize = baton_metrics::RECORD_PAYLOAD_WORDS;
+/// The layout of the words; also in the first byte of the first word.
+pub const SCHEMA: u8 = 1;
 /// No latency is longer than this.
 const LONGEST_LATENCY: Duration = Duration::from_secs(3600);
 /// The longest mark the configuration allows.
@@ -106,28 +106,38 @@ impl LineSnapshot {
         Line::from_parts(gate, core, self.last_attempt)
     }
 
-    /// The snapshot as words; [`from_words`](Self::from_words) reads them back.
+    /// The snapshot as words; [`from_words`](Self::from_words) reads them back. Streaks above
+    /// 65535 are kept as that.
     #[must_use]
     pub fn to_words(&self) -> [u64; WORDS] {
-        let health = u64::from(self.unhealthy) | u64::from(self.health_against) << 8;
+        let streak = |streak: u32| u16::try_from(streak).unwrap_or(u16::MAX).to_le_bytes();
+        let [dial_low, dial_high] = streak(self.dial_streak);
+        let [late_low, late_high] = streak(self.attributable_streak);
+        let state = [
+            SCHEMA,
+            self.level,
+            u8::from(self.unhealthy),
+            self.health_against,
+            dial_low,
+            dial_high,
+            late_low,
+            late_high,
+        ];
         [
-            VERSION,
+            u64::from_le_bytes(state),
             self.ewma_nanos,
             self.sample_at.0,
             self.last_attempt.0,
-            u64::from(self.dial_streak),
-            u64::from(self.attributable_streak),
-            u64::from(self.level),
             self.open_until.map_or(0, |until| until.0.max(1)),
             u64::from(self.fails),
             self.marked_until.0,
-            health,
             self.connect_load.ewma.nanos(),
             self.connect_load.last,
             self.connect_load.at.0,
             self.first_byte_load.ewma.nanos(),
-            // The two trackers' last samples differ, their age is near enough the same.
             self.first_byte_load.last,
+            self.first_byte_load.at.0,
+            0,
         ]
     }
 
@@ -137,62 +147,69 @@ impl LineSnapshot {
     pub fn from_words(words: &[u64], now: Moment) -> Option<Self> {
         let words: &[u64; WORDS] = words.try_into().ok()?;
         let [
-            VERSION,
+            state,
             ewma_nanos,
             sample_at,
             last_attempt,
-            dial_streak,
-            attributable_streak,
-            level,
             open_until,
             fails,
             marked_until,
-            health,
             connect_ewma,
             connect_last,
             connect_at,
             byte_ewma,
             byte_last,
+            byte_at,
+            0,
         ] = *words
         else {
             return None;
         };
-        let past = |moment: u64| (moment <= now.0).then_some(Moment(moment));
-        let within =
-            |moment: u64, span: Duration| (moment <= now.after(span).0).then_some(Moment(moment));
-        let latency =
-            |nanos: u64| (Duration::from_nanos(nanos) <= LONGEST_LATENCY).then_some(nanos);
-        let at = past(connect_at)?;
-        let load = |ewma: u64, last: u64| {
-            ((ewma == 0) == (last == 0)).then_some(Load {
-                ewma: Ewma::from_nanos(latency(ewma)?),
-                last: latency(last)?,
-                at,
-            })
+        let [SCHEMA, level @ ..=TOP_LEVEL, unhealthy @ ..=1, health_against, streaks @ ..] =
+            state.to_le_bytes()
+        else {
+            return None;
         };
-        let level = u8::try_from(level).ok().filter(|&level| level <= TOP_LEVEL)?;
+        let [dial_low, dial_high, late_low, late_high] = streaks;
         Some(Self {
             ewma_nanos: latency(ewma_nanos)?,
-            sample_at: past(sample_at)?,
-            last_attempt: past(last_attempt)?,
-            dial_streak: u32::try_from(dial_streak).ok()?,
-            attributable_streak: u32::try_from(attributable_streak).ok()?,
+            sample_at: past(sample_at, now)?,
+            last_attempt: past(last_attempt, now)?,
+            dial_streak: u16::from_le_bytes([dial_low, dial_high]).into(),
+            attributable_streak: u16::from_le_bytes([late_low, late_high]).into(),
             level,
             open_until: match open_until {
                 0 => None,
-                until => Some(within(until, LONGEST_COOLING)?),
+                until => Some(past(until, now.after(LONGEST_COOLING))?),
             },
             probing: false,
             fails: u32::try_from(fails).ok()?,
-            marked_until: within(marked_until, LONGEST_MARK)?,
-            unhealthy: match health & 0xff {
-                0 => false,
-                1 => true,
-                _ => return None,
-            },
-            health_against: u8::try_from(health >> 8).ok()?,
-            connect_load: load(connect_ewma, connect_last)?,
-            first_byte_load: load(byte_ewma, byte_last)?,
+            marked_until: past(marked_until, now.after(LONGEST_MARK))?,
+            unhealthy: unhealthy == 1,
+            health_against,
+            connect_load: load(connect_ewma, connect_last, past(connect_at, now)?)?,
+            first_byte_load: load(byte_ewma, byte_last, past(byte_at, now)?)?,
         })
     }
 }
+
+/// A moment that is not after `latest`.
+fn past(moment: u64, latest: Moment) -> Option<Moment> {
+    (moment <= latest.0).then_some(Moment(moment))
+}
+
+/// A latency that can be one.
+fn latency(nanos: u64) -> Option<u64> {
+    (Duration::from_nanos(nanos) <= LONGEST_LATENCY).then_some(nanos)
+}
+
+/// A tracker whose mean and last sample are both there or both not.
+fn load(ewma: u64, last: u64, at: Moment) -> Option<Load> {
+    if (ewma == 0) != (last == 0) {
+        return None;
+    }
+    Some(Load { ewma: Ewma::from_nanos(latency(ewma)?), last: latency(last)?, at })
+}
+
+#[cfg(test)]
+mod tests;

@@ -86,7 +86,20 @@ impl Router {
         lines: &LineSet,
         now: Moment,
     ) -> Result<Candidates, NoRoute> {
-        let allowed = match (&self.content, verdict) {
+        let allowed = self.allowed(verdict, lines);
+        if allowed.is_empty() {
+            return Err(NoRoute::NoMatch);
+        }
+        match &self.narrow {
+            None => Ok(allowed),
+            Some(narrow) => narrow.apply(allowed, lines, now),
+        }
+    }
+
+    /// What the content alone allows, before labels are asked; empty when nothing matches.
+    #[must_use]
+    pub fn allowed(&self, verdict: &Verdict, lines: &LineSet) -> Candidates {
+        match (&self.content, verdict) {
             (Content::Everything, _) => lines.indexes().collect(),
             (Content::Patterns { .. }, Verdict::Patterns(matched)) if !matched.is_empty() => {
                 self.lines_of(matched.iter())
@@ -96,13 +109,6 @@ impl Router {
                 self.lines_of(names.matching(hello).iter().chain(names.fallback()))
             }
             (Content::Names(names), _) => self.lines_of(names.fallback()),
-        };
-        if allowed.is_empty() {
-            return Err(NoRoute::NoMatch);
-        }
-        match &self.narrow {
-            None => Ok(allowed),
-            Some(narrow) => narrow.apply(allowed, lines, now),
         }
     }
 

@@ -19,6 +19,7 @@
 
 mod boost;
 pub mod cache;
+pub mod explain;
 mod flights;
 mod forward;
 mod machine;

@@ -75,6 +75,19 @@ pub(super) enum Settled {
     Woke,
 }
 
+/// The candidates that are usable now, in order, duplicates collapsed.
+pub(super) fn usable<'a>(
+    lines: &'a LineSet,
+    candidates: &'a Candidates,
+    now: Moment,
+) -> impl Iterator<Item = LineIndex> + 'a {
+    candidates.iter().copied().filter(move |&line| {
+        let node = lines.node(line);
+        let twin = node.first() != line && candidates.contains(&node.first());
+        !twin && node.line.usable(now)
+    })
+}
+
 impl Flights {
     pub(super) fn new(lines: Arc<LineSet>, candidates: Candidates) -> Self {
         Self {
@@ -116,11 +129,7 @@ impl Flights {
 
     /// The candidates that are untried and usable now, in order, duplicates collapsed.
     pub(super) fn open(&self, now: Moment) -> impl Iterator<Item = LineIndex> {
-        self.candidates.iter().copied().filter(move |&line| {
-            let node = self.lines.node(line);
-            let twin = node.first() != line && self.candidates.contains(&node.first());
-            !twin && node.line.usable(now) && !self.tried(line)
-        })
+        usable(&self.lines, &self.candidates, now).filter(|&line| !self.tried(line))
     }
 
     /// Starts an attempt. `Err` when the line does not admit one (anymore).

@@ -104,4 +104,9 @@ impl Selector {
     pub(super) fn retry_turn(&self) -> u64 {
         self.retry_cursor.fetch_add(1, Relaxed)
     }
+
+    /// The turn the next connection will have.
+    pub(super) fn peek_turn(&self) -> u64 {
+        self.cursor.load(Relaxed)
+    }
 }

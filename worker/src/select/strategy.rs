@@ -102,8 +102,13 @@ pub(super) fn latency(
 /// `count` consecutive lines; the start moves on by `count` each turn.
 pub(super) fn consecutive(pool: &[LineIndex], count: usize, turn: u64) -> Candidates {
     let width = u64::try_from(count).unwrap_or(u64::MAX);
-    let start = turn.wrapping_mul(width);
-    (0..width.min(pool.len().try_into().unwrap_or(u64::MAX)))
+    consecutive_from(pool, count, turn.wrapping_mul(width))
+}
+
+/// `count` consecutive lines from a start, which wraps like they do.
+pub(super) fn consecutive_from(pool: &[LineIndex], count: usize, start: u64) -> Candidates {
+    (0u64..)
+        .take(count.min(pool.len()))
         .filter_map(|step| nth(pool, start.wrapping_add(step)))
         .collect()
 }

@@ -10,6 +10,7 @@
 
 mod balance;
 mod boost;
+mod explain;
 mod forward;
 mod hedge;
 mod rank;

@@ -1,14 +1,23 @@
 //! The long-lived process: owns the listeners, starts and replaces workers.
+//!
+//! `state` decides, `driver` does, everything else is one edge each: `listeners`, `program` and
+//! `child` (processes), `control` (the socket of the command line), `systemd`, `runtime_dir`,
+//! `privilege`, `orphans`.
 
 mod action;
 mod backoff;
 mod child;
 pub mod control;
+mod driver;
 mod event;
 mod listeners;
+mod options;
 mod orphans;
 pub mod privilege;
 pub mod program;
 pub mod runtime_dir;
 mod state;
 mod systemd;
+
+pub use driver::run;
+pub use options::{ConfigSource, Options, StartError};

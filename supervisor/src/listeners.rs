@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use baton_handoff::message::{ListenerKey, ListenerRole, ListenerWanted};
@@ -24,7 +25,8 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// A socket in our keeping.
 #[derive(Debug)]
 struct Held {
-    socket: Socket,
+    /// Shared with messages that are on their way to a worker.
+    socket: Rc<Socket>,
     rule: String,
     role: ListenerRole,
     address: SocketAddr,
@@ -97,13 +99,17 @@ impl Listeners {
         }
         let keys = fresh.keys().cloned().collect();
         self.held.append(&mut fresh);
-        for want in wanted {
+        Ok(keys)
+    }
+
+    /// Takes over names and roles of an accepted configuration.
+    pub(crate) fn name(&mut self, plan: &[ListenerWanted]) {
+        for want in plan {
             if let Some(held) = self.held.get_mut(&want.key) {
                 held.rule.clone_from(&want.rule);
                 held.role = want.role;
             }
         }
-        Ok(keys)
     }
 
     fn obtain(&mut self, want: &ListenerWanted) -> io::Result<Held> {
@@ -115,7 +121,13 @@ impl Listeners {
         configure(&socket)?;
         let address = local_address(&socket)?;
         let inode = inode(&socket)?;
-        Ok(Held { socket, rule: want.rule.clone(), role: want.role, address, inode })
+        Ok(Held {
+            socket: Rc::new(socket),
+            rule: want.rule.clone(),
+            role: want.role,
+            address,
+            inode,
+        })
     }
 
     /// Closes the sockets of these keys.
@@ -130,14 +142,9 @@ impl Listeners {
         self.spare.drain(..).map(|(address, _)| address).collect()
     }
 
-    /// The descriptors of `keys`, in their order; `None` when one of them is not held.
-    pub(crate) fn descriptors<'a>(&'a self, keys: &[ListenerKey]) -> Option<Vec<BorrowedFd<'a>>> {
-        keys.iter().map(|key| self.held.get(key).map(|held| held.socket.as_fd())).collect()
-    }
-
-    /// All keys held.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &ListenerKey> {
-        self.held.keys()
+    /// The sockets of `keys`, in their order; `None` when one of them is not held.
+    pub(crate) fn sockets(&self, keys: &[ListenerKey]) -> Option<Vec<Rc<Socket>>> {
+        keys.iter().map(|key| self.held.get(key).map(|held| Rc::clone(&held.socket))).collect()
     }
 
     /// All sockets held, by key.

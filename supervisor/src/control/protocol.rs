@@ -80,7 +80,8 @@ pub struct SupervisorStatus {
     pub version: String,
     /// Whole seconds since the start.
     pub uptime_seconds: u64,
-    /// `starting`, `running`, `degraded` (nothing serves, listeners are held) or `stopping`.
+    /// `starting`, `running`, `degraded` (nothing serves, listeners are held), `crash-loop`
+    /// (the same, after repeated failures) or `stopping`.
     pub state: String,
 }
 

@@ -110,6 +110,11 @@ async fn converse(stream: UnixStream, requests: mpsc::Sender<Incoming>) -> io::R
     }
     while let Some(response) = outgoing.recv().await {
         write(&mut writer, &response).await?;
+        match response {
+            Response::Progress { .. } => {}
+            // Nothing follows; ending here lets the driver see that the answer is out.
+            Response::Status(_) | Response::Done(_) => break,
+        }
     }
     Ok(())
 }

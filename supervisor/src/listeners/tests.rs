@@ -26,7 +26,7 @@ fn one_busy_port_among_three_leaves_nothing_bound() {
     let problems = listeners.bind_missing(&wanted).unwrap_err();
 
     assert_eq!(problems, ["listen rule of b at b: Address already in use (os error 98)"]);
-    assert_eq!(listeners.keys().count(), 0);
+    assert_eq!(listeners.info(), []);
 }
 
 #[test]
@@ -37,9 +37,12 @@ fn what_is_held_is_kept_with_its_socket_and_takes_the_new_name() {
 
     let mut renamed = want("a", any_port());
     renamed.rule = "renamed".into();
-    let fresh = listeners.bind_missing(&[renamed, want("b", any_port())]).unwrap();
+    let plan = [renamed, want("b", any_port())];
+    let fresh = listeners.bind_missing(&plan).unwrap();
 
     assert_eq!(fresh, [ListenerKey("b".into())]);
+    assert_eq!(listeners.info()[0], before[0], "the old name stays until the plan is accepted");
+    listeners.name(&plan);
     let after = listeners.info();
     assert_eq!((after[0].inode, after[0].rule.as_str()), (before[0].inode, "renamed"));
 }
@@ -73,6 +76,6 @@ fn closing_a_listener_frees_its_port() {
     let keys = listeners.bind_missing(&[want("a", any_port())]).unwrap();
     let address = listeners.info()[0].address;
     listeners.close(&keys);
-    assert!(listeners.descriptors(&keys).is_none());
+    assert!(listeners.sockets(&keys).is_none());
     TcpListener::bind(address).unwrap();
 }

@@ -249,6 +249,14 @@ impl State {
         }
     }
 
+    /// One worker serves and nobody else is alive, nothing is going on.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_running()
+            && self.transition.is_none()
+            && self.serving.is_some()
+            && self.workers.len() == 1
+    }
+
     /// A step of the transition has taken too long.
     pub(super) fn transition_overdue(&mut self, turn: &mut Turn) {
         let Some(transition) = &self.transition else { return };

@@ -267,19 +267,25 @@ impl World {
 
     pub(super) fn sent(&self, worker: u32) -> Vec<Order> {
         let to = WorkerId(worker);
-        let order = |action: &Action| match action {
-            Action::Send { worker, order } if *worker == to => Some(order.clone()),
-            _ => None,
-        };
-        self.actions.iter().filter_map(order).collect()
+        let mut orders = Vec::new();
+        for action in &self.actions {
+            if let Action::Send { worker, order } = action
+                && *worker == to
+            {
+                orders.push(order.clone());
+            }
+        }
+        orders
     }
 
     pub(super) fn closed(&self) -> BTreeSet<String> {
-        let keys = |action: &Action| match action {
-            Action::CloseListeners { keys } => keys.clone(),
-            _ => Vec::new(),
-        };
-        self.actions.iter().flat_map(keys).map(|key| key.0).collect()
+        let mut closed = BTreeSet::new();
+        for action in &self.actions {
+            if let Action::CloseListeners { keys } = action {
+                closed.extend(keys.iter().map(|key| key.0.clone()));
+            }
+        }
+        closed
     }
 
     pub(super) fn report(&self, id: RequestId) -> &Report {

@@ -1,0 +1,328 @@
+//! The machine's hands: one thread that turns what happens into events and actions into system
+//! calls. It decides nothing.
+//!
+//! ```text
+//! signals, control clients, worker channels, exits, deadlines
+//!         │ Event                        ▲ system calls
+//!         ▼                              │
+//!      State::handle ── Vec<Action> ── execute
+//! ```
+//!
+//! Answers that an action has at once (a bind, a spawn) are handled before anything else, so the
+//! machine never sees the world between an action and its answer. Everything else waits in one
+//! bounded queue, which also holds back workers that talk too much.
+
+mod clock;
+mod execute;
+mod launch;
+mod meters;
+mod programs;
+mod rate;
+mod requests;
+mod status;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use baton_handoff::inherit::{self, Activated};
+use baton_handoff::message::WorkerId;
+use baton_metrics::Region;
+use nix::unistd::Pid;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, spawn_local};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
+
+use crate::control::protocol::{Request as Asked, Response};
+use crate::control::server::{ControlSocket, Incoming};
+use crate::event::{Event, Millis, Request, Signal, Ticket};
+use crate::listeners::Listeners;
+use crate::options::{ConfigSource, Options, StartError};
+use crate::orphans;
+use crate::privilege::Identity;
+use crate::runtime_dir::RuntimeDir;
+use crate::state::{Settings, State};
+use crate::systemd::Notifier;
+use clock::Clock;
+use launch::{Launch, Processes};
+use meters::Meters;
+use programs::Programs;
+use requests::{Requests, answer};
+use worker::Live;
+
+/// Events that wait; more hold their senders back.
+const EVENTS: usize = 64;
+/// Control requests that wait; more hold their clients back.
+const REQUESTS: usize = 16;
+
+/// Runs an instance until it was stopped. To be called before the process opens descriptors of
+/// its own, because socket activation speaks in numbers.
+///
+/// # Errors
+/// Before anything serves: why it cannot. Later nothing is an error, only an event.
+pub fn run(options: Options) -> Result<ExitCode, StartError> {
+    let activated = inherit::listen_fds()?;
+    let runtime_dir = RuntimeDir::open(&options.runtime_dir)?;
+    let identity = options.process.user.as_ref().map(Identity::resolve).transpose()?;
+    let io_error = |operation| move |source| StartError::Io { operation, source };
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(LocalOptions::default())
+        .map_err(io_error("start the event loop"))?;
+    let code = runtime.block_on(async {
+        let driver = Driver::new(options, &runtime_dir, Processes { identity })?;
+        let signals = Signals::install().map_err(io_error("handle signals"))?;
+        let control = ControlSocket::bind(&runtime_dir.control_socket())
+            .map_err(io_error("bind the control socket"))?;
+        driver.run(activated, control, Some(signals)).await
+    })?;
+    // A configuration that is still being read from a pipe must not hold up the end.
+    runtime.shutdown_background();
+    Ok(code)
+}
+
+/// Everything the machine's actions need.
+struct Driver<L> {
+    state: State,
+    clock: Clock,
+    launch: L,
+    version: String,
+    installed: PathBuf,
+    source: ConfigSource,
+    programs: Programs,
+    listeners: Listeners,
+    region: Region,
+    meters: Meters,
+    notifier: Notifier,
+    workers: BTreeMap<WorkerId, Live>,
+    checks: BTreeMap<Ticket, AbortHandle>,
+    requests: Requests,
+    /// Answers to actions, before anything else.
+    answers: VecDeque<Event>,
+    events: mpsc::Sender<Event>,
+    waiting: mpsc::Receiver<Event>,
+    exit: Option<(u8, Vec<String>)>,
+}
+
+/// The process's signals.
+struct Signals {
+    hangup: tokio::signal::unix::Signal,
+    user2: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    child: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn install() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            user2: signal(SignalKind::user_defined2())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            child: signal(SignalKind::child())?,
+        })
+    }
+
+    /// The next signal; `None` for SIGCHLD.
+    async fn next(&mut self) -> Option<Signal> {
+        tokio::select! {
+            Some(()) = self.terminate.recv() => Some(Signal::Terminate),
+            Some(()) = self.interrupt.recv() => Some(Signal::Terminate),
+            Some(()) = self.hangup.recv() => Some(Signal::Hangup),
+            Some(()) = self.user2.recv() => Some(Signal::User2),
+            Some(()) = self.child.recv() => None,
+            else => pending().await,
+        }
+    }
+}
+
+/// What ended a wait.
+enum Happened {
+    Signal(Option<Signal>),
+    Asked(Incoming),
+    Event(Event),
+    Watchdog,
+    Deadline,
+}
+
+impl<L: Launch> Driver<L> {
+    fn new(options: Options, runtime_dir: &RuntimeDir, launch: L) -> Result<Self, StartError> {
+        let Options { binary, source, process, version, .. } = options;
+        let config = source.read().map_err(|problem| StartError::Refused(vec![problem]))?;
+        let mut programs = Programs::default();
+        let opened = programs
+            .open(&binary)
+            .map_err(|source| StartError::Binary { path: binary.clone(), source })?;
+        let region = Region::open_or_create(runtime_dir.path(), process.region_size)?;
+        if let Some(aside) = &region.set_aside {
+            let (path, reason) = (aside.path.display(), &aside.reason);
+            tracing::warn!(%path, %reason, "the metrics region was unusable and is set aside");
+        }
+        let region = region.region;
+        let settings = Settings {
+            version: version.clone(),
+            ready_timeout: process.ready_timeout,
+            watch: process.watch,
+            drain_timeout: process.drain_timeout,
+        };
+        let (events, waiting) = mpsc::channel(EVENTS);
+        Ok(Self {
+            state: State::new(settings, opened, Arc::new(config)),
+            clock: Clock::start(),
+            launch,
+            version,
+            installed: binary,
+            source,
+            programs,
+            listeners: Listeners::default(),
+            meters: Meters::new(&region),
+            region,
+            notifier: Notifier::from_env(),
+            workers: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            requests: Requests::default(),
+            answers: VecDeque::new(),
+            events,
+            waiting,
+            exit: None,
+        })
+    }
+
+    async fn run(
+        mut self,
+        activated: Vec<Activated>,
+        control: ControlSocket,
+        mut signals: Option<Signals>,
+    ) -> Result<ExitCode, StartError> {
+        self.adopt(activated);
+        let (requests, mut asked) = mpsc::channel(REQUESTS);
+        let server = spawn_local(control.serve(requests));
+        let mut watchdog = self.notifier.watchdog_interval().map(|period| {
+            let mut watchdog = interval(period);
+            watchdog.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            watchdog
+        });
+        self.take(Event::Start);
+        let (code, problems) = loop {
+            if let Some(exit) = self.exit.take() {
+                break exit;
+            }
+            let deadline = self.state.next_deadline();
+            let happened = tokio::select! {
+                biased;
+                signal = caught(&mut signals) => Happened::Signal(signal),
+                Some(incoming) = asked.recv() => Happened::Asked(incoming),
+                Some(event) = self.waiting.recv() => Happened::Event(event),
+                () = tick(&mut watchdog) => Happened::Watchdog,
+                () = at(self.clock, deadline) => Happened::Deadline,
+            };
+            self.happened(happened);
+        };
+        drop(asked);
+        self.requests.farewell().await;
+        server.abort();
+        let _cancelled = server.await;
+        match code {
+            0 => Ok(ExitCode::SUCCESS),
+            _ => Err(StartError::Refused(problems)),
+        }
+    }
+
+    fn adopt(&mut self, activated: Vec<Activated>) {
+        let (names, sockets): (Vec<Option<String>>, Vec<OwnedFd>) =
+            activated.into_iter().map(|socket| (socket.name, socket.fd)).unzip();
+        for (index, error) in self.listeners.adopt(sockets) {
+            let name = names.get(index).and_then(Option::as_deref).unwrap_or("unknown");
+            tracing::warn!(name, %error, "a socket of the service manager is not used");
+        }
+    }
+
+    fn happened(&mut self, happened: Happened) {
+        match happened {
+            Happened::Signal(Some(signal)) => self.take(Event::Signal(signal)),
+            Happened::Signal(None) => self.reap(),
+            Happened::Asked(incoming) => self.asked(incoming),
+            Happened::Event(event) => {
+                if let Event::Checked { ticket, .. } = &event {
+                    self.checks.remove(ticket);
+                    self.reap();
+                }
+                let exited = matches!(event, Event::Exited { .. });
+                self.take(event);
+                if exited && self.state.is_quiet() {
+                    self.region.sweep();
+                }
+            }
+            Happened::Watchdog => self.notifier.alive(),
+            Happened::Deadline => self.take(Event::Tick),
+        }
+    }
+
+    /// One event, what it causes, and the answers to that.
+    fn take(&mut self, event: Event) {
+        self.answers.push_back(event);
+        while let Some(event) = self.answers.pop_front() {
+            for action in self.state.handle(event, self.clock.now()) {
+                self.execute(action);
+            }
+        }
+    }
+
+    fn asked(&mut self, incoming: Incoming) {
+        let Incoming { request, answers } = incoming;
+        let request = match request {
+            Asked::Status => return answer(&answers, Response::Status(Box::new(self.status()))),
+            Asked::Reload => Request::Reload,
+            Asked::Upgrade { binary, force } => Request::Upgrade { binary, force },
+            Asked::Stop => Request::Stop,
+        };
+        let id = self.requests.admit(answers, self.clock.now());
+        self.take(Event::Requested { id, request });
+    }
+
+    /// As PID 1 of a container: children of children end up with us. Not while a self-check runs,
+    /// whose process is not told apart from them; its end is the next occasion.
+    fn reap(&self) {
+        if std::process::id() == 1 && self.checks.is_empty() {
+            let ours = |pid: Pid| {
+                self.workers.values().any(|worker| i32::try_from(worker.pid) == Ok(pid.as_raw()))
+            };
+            orphans::reap(ours);
+        }
+    }
+}
+
+/// `signals` is absent in tests, which share their process.
+async fn caught(signals: &mut Option<Signals>) -> Option<Signal> {
+    match signals {
+        Some(signals) => signals.next().await,
+        None => pending().await,
+    }
+}
+
+async fn at(clock: Clock, deadline: Option<Millis>) {
+    match deadline {
+        Some(deadline) => sleep_until(clock.instant(deadline)).await,
+        None => pending().await,
+    }
+}
+
+async fn tick(watchdog: &mut Option<tokio::time::Interval>) {
+    match watchdog {
+        Some(watchdog) => {
+            watchdog.tick().await;
+        }
+        None => pending().await,
+    }
+}

@@ -1,0 +1,167 @@
+//! One worker's connections to the driver: who reads its channel, who writes it, who waits for
+//! its end.
+
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use baton_handoff::message::{ToWorker, WorkerId};
+use baton_handoff::{Fault, RecvError, SendError, SupervisorEnd};
+use baton_metrics::Region;
+use socket2::Socket;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinHandle, spawn_local};
+
+use super::clock::Clock;
+use super::launch::Launched;
+use super::rate::Rate;
+use crate::action::Force;
+use crate::event::Event;
+
+/// After a process's end its channel is read to the last message, because that may say why; this
+/// long at most, because somebody else may hold the other end open.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How often, and how many times, a message is tried again whose descriptors the kernel does not
+/// take because too many are in flight. It tells nobody when there is room again.
+const RETRY: Duration = Duration::from_millis(20);
+const RETRIES: u32 = 100;
+
+/// Descriptors that travel with a message.
+pub(crate) enum Cargo {
+    Nothing,
+    Region(Region),
+    Sockets(Vec<Rc<Socket>>),
+}
+
+/// A message and its descriptors.
+pub(crate) struct Parcel {
+    pub(crate) message: ToWorker,
+    pub(crate) cargo: Cargo,
+}
+
+/// A live worker. Dropping it closes our end of the channel.
+pub(crate) struct Live {
+    pub(crate) pid: u32,
+    /// Unbounded in type only: a worker that does not read is silent too, and killed for it.
+    outbox: mpsc::UnboundedSender<Parcel>,
+    signals: mpsc::UnboundedSender<Force>,
+    tasks: [AbortHandle; 2],
+}
+
+impl Live {
+    /// Begins to attend to a started worker; what it says and how it ends arrives in `events`.
+    pub(crate) fn attend(
+        id: WorkerId,
+        launched: Launched,
+        end: SupervisorEnd,
+        events: &mpsc::Sender<Event>,
+        clock: Clock,
+    ) -> Self {
+        let end = Rc::new(end);
+        let (outbox, parcels) = mpsc::unbounded_channel();
+        let reader = spawn_local(read(id, Rc::clone(&end), events.clone(), clock));
+        let writer = spawn_local(write(id, end, parcels, events.clone()));
+        let tasks = [reader.abort_handle(), writer.abort_handle()];
+        let Launched { pid, exit, signals } = launched;
+        let events = events.clone();
+        spawn_local(async move {
+            let how = exit.await;
+            last_words(id, reader).await;
+            // The driver is gone only when the process ends as well.
+            let _ended = events.send(Event::Exited { worker: id, how }).await;
+        });
+        Self { pid, outbox, signals, tasks }
+    }
+
+    /// Queues a message. To a worker that is dead it goes nowhere.
+    pub(crate) fn send(&self, message: ToWorker, cargo: Cargo) {
+        let _dead = self.outbox.send(Parcel { message, cargo });
+    }
+
+    /// Sends a signal, unless the process was reaped.
+    pub(crate) fn signal(&self, force: Force) {
+        let _dead = self.signals.send(force);
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+async fn last_words(id: WorkerId, reader: JoinHandle<()>) {
+    let abort = reader.abort_handle();
+    if tokio::time::timeout(LAST_WORDS, reader).await.is_err() {
+        tracing::warn!(worker = id.0, "its channel stays open after its end");
+        abort.abort();
+    }
+}
+
+async fn read(worker: WorkerId, end: Rc<SupervisorEnd>, events: mpsc::Sender<Event>, clock: Clock) {
+    let mut rate = Rate::new(clock.now());
+    loop {
+        let received = end.recv().await;
+        let broken = |problem| Event::Broken { worker, problem };
+        let within_rate = rate.take(clock.now());
+        let (event, last) = match received {
+            Err(RecvError::Closed) => (Event::Closed { worker }, true),
+            Ok(_) | Err(RecvError::Refused(_)) if !within_rate => {
+                (broken("it floods its channel".into()), true)
+            }
+            Ok(received) => (Event::Message { worker, message: received.message }, false),
+            // A newer worker insists on something we do not know; it has been told.
+            Err(RecvError::Refused(Fault::UnknownType(kind))) => {
+                tracing::warn!(worker = worker.0, %kind, "unknown message");
+                continue;
+            }
+            Err(error @ (RecvError::Refused(_) | RecvError::Io(_))) => {
+                (broken(error.to_string()), true)
+            }
+        };
+        if events.send(event).await.is_err() || last {
+            return;
+        }
+    }
+}
+
+async fn write(
+    worker: WorkerId,
+    end: Rc<SupervisorEnd>,
+    mut parcels: mpsc::UnboundedReceiver<Parcel>,
+    events: mpsc::Sender<Event>,
+) {
+    while let Some(parcel) = parcels.recv().await {
+        match deliver(&end, &parcel).await {
+            Ok(()) => {}
+            // The reader sees it too, and says it.
+            Err(SendError::Closed(_)) => return,
+            Err(error) => {
+                let problem = error.to_string();
+                let _ended = events.send(Event::Broken { worker, problem }).await;
+                return;
+            }
+        }
+    }
+}
+
+async fn deliver(end: &SupervisorEnd, parcel: &Parcel) -> Result<(), SendError> {
+    let fds = match &parcel.cargo {
+        Cargo::Nothing => Vec::new(),
+        Cargo::Region(region) => vec![region.as_fd()],
+        Cargo::Sockets(sockets) => sockets.iter().map(|socket| socket.as_fd()).collect(),
+    };
+    let mut tries = 0;
+    loop {
+        match end.send(&parcel.message, &fds).await {
+            Ok(_) => return Ok(()),
+            Err(SendError::TooManyInFlight(_)) if tries < RETRIES => {
+                tries += 1;
+                tokio::time::sleep(RETRY).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

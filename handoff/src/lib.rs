@@ -20,6 +20,7 @@ pub mod inherit;
 mod memfd;
 pub mod message;
 mod role;
+pub mod table;
 pub mod version;
 
 pub use channel::pair;

@@ -161,9 +161,12 @@ impl Flights {
         Ok(attempt)
     }
 
-    /// Makes a line whose launch was refused its quota untried again.
+    /// Makes a line whose launch was refused its quota untried again, and the refusal no reason
+    /// to end: the launch was a bonus.
     pub(super) fn forget(&mut self, attempt: AttemptId) {
         self.attempts[usize::from(attempt.0)].tried = false;
+        self.target_full = false;
+        self.process_full = false;
     }
 
     /// Counts a line as tried although nothing was launched (it refused admission).

@@ -35,6 +35,8 @@ pub(super) struct Forward {
     left: u16,
     /// Whether the first selection has been made.
     begun: bool,
+    /// Whether an attempt of the present selection has failed.
+    failed: bool,
 }
 
 impl Forward {
@@ -55,6 +57,7 @@ impl Forward {
             deadline: Moment::default(),
             quota: Quota::Wait,
             begun: false,
+            failed: false,
         }
     }
 
@@ -66,24 +69,31 @@ impl Forward {
     pub(super) fn on(&mut self, event: Event, now: Moment, out: &mut Steps) {
         match self.flights.settle(event, now) {
             Settled::Connected(attempt) => self.flights.win(attempt, out),
-            Settled::Failed(..) if self.flights.in_flight() == 0 => self.next(now, out),
+            Settled::Failed(..) => {
+                self.failed = true;
+                self.next_if_alone(now, out);
+            }
             Settled::TargetFull(_) => {
                 self.quota = Quota::Immediate;
-                if self.flights.in_flight() == 0 {
-                    // Nothing was dialled: this was no selection.
-                    self.left = self.left.saturating_add(1);
-                    self.next(now, out);
-                }
+                self.next_if_alone(now, out);
             }
             Settled::ProcessFull(_) if self.flights.in_flight() == 0 => {
                 self.flights.give_up(out, self.deadline, now);
             }
-            Settled::Failed(..)
-            | Settled::ProcessFull(_)
-            | Settled::Started(_)
-            | Settled::Woke
-            | Settled::Nothing => {}
+            Settled::ProcessFull(_) | Settled::Started(_) | Settled::Woke | Settled::Nothing => {}
         }
+    }
+
+    /// Selects again once nothing of the present selection is in flight.
+    fn next_if_alone(&mut self, now: Moment, out: &mut Steps) {
+        if self.flights.in_flight() > 0 {
+            return;
+        }
+        if !std::mem::take(&mut self.failed) {
+            // Nothing was dialled, for lack of quota: this was no selection.
+            self.left = self.left.saturating_add(1);
+        }
+        self.next(now, out);
     }
 
     fn next(&mut self, now: Moment, out: &mut Steps) {

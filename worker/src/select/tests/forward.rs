@@ -252,6 +252,15 @@ fn c39_retries_go_to_untried_targets_within_the_timeout() {
 }
 
 #[test]
+fn a100_a_full_target_uses_up_no_retry() {
+    let mut spec = forward(Strategy::Fifo);
+    spec.retries = 0;
+    let mut bench = bench(spec, (1..=4).map(target).collect());
+    let run = bench.run(|line| if line.0 < 2 { Does::TargetFull } else { REFUSES });
+    assert_eq!((run.order(), run.end), (vec![0, 1, 2], Err(GiveUp::AllFailed)));
+}
+
+#[test]
 fn c39_a_black_hole_leaves_time_for_the_retries() {
     let mut bench = plain(Strategy::Fifo, 5);
     let run = bench.run(|line| if line.0 < 2 { Does::Silent } else { Does::Connects(5) });

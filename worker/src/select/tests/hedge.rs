@@ -5,7 +5,7 @@ use std::time::Duration;
 use baton_config::model::{Hedge, Mode};
 
 use super::sim::{Bench, Does, ms};
-use crate::flow::{Fault, LineIndex, Quota};
+use crate::flow::{Fault, GiveUp, LineIndex, Quota};
 use crate::testkit::{rule, target};
 
 /// Three lines, the first of them cached with a mean of `mean` milliseconds.
@@ -84,6 +84,19 @@ fn a91_a_refused_backup_becomes_the_failover_and_then_waits_like_any_other() {
     let refused = run.dials[1].line;
     let failover = run.dials[2..].iter().find(|d| d.line == refused).expect("tried again");
     assert_eq!((failover.at, failover.quota), (500, Quota::Wait));
+}
+
+#[test]
+fn a_backup_refused_its_quota_is_not_why_a_connection_ends() {
+    let mut bench = warm(50, 3000);
+    let mut refused = false;
+    let run = bench.run(|line| match line.0 {
+        0 => Does::Fails(500, Fault::Dial),
+        _ if !std::mem::replace(&mut refused, true) => Does::ProcessFull,
+        _ => Does::Fails(1, Fault::Dial),
+    });
+    assert!(run.machine.notes().hedge.skipped_capacity);
+    assert_eq!(run.end, Err(GiveUp::AllFailed));
 }
 
 #[test]

@@ -275,6 +275,8 @@ proptest! {
                 prop_assert_eq!(world.word(), "running");
                 prop_assert_eq!(world.phase(), None);
                 prop_assert!(world.serving_id().is_some());
+                prop_assert_eq!(world.processes.len(), 1, "somebody was forgotten");
+                prop_assert!(world.state.is_quiet());
             }
         }
         world.check_quiet();

@@ -204,6 +204,17 @@ fn an_old_worker_that_does_not_confirm_does_not_hold_the_upgrade_up() {
 }
 
 #[test]
+fn an_old_worker_that_dies_when_told_to_stop_accepting_does_not_hold_the_upgrade_up() {
+    let mut world = World::serving();
+    world.habits(1).quiesce = Habit::Dies;
+    let id = world.upgrade();
+    world.settle();
+    assert_eq!(world.phase().as_deref(), Some("watch"));
+    world.pass(11 * SECOND);
+    assert_eq!(world.report(id).outcome, Outcome::Success);
+}
+
+#[test]
 fn a_retiring_worker_that_does_not_leave_climbs_the_ladder() {
     let mut world = World::serving();
     world.habits(1).drain = Habit::Ignores;

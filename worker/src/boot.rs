@@ -4,39 +4,37 @@
 //! here, one event after the other, so that a switch of generations has one author. Compiling a
 //! configuration is the only work moved elsewhere; its answer is one more event.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
-use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use baton_handoff::message::{
     Generation as Number, HelloSupervisor, ListenerKey, Prepare, Pulse, ToSupervisor, ToWorker,
 };
 use baton_handoff::{Received, RecvError, Transaction, WorkerEnd};
+use baton_metrics::Region;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::accept::admission::ProcessCount;
-use crate::accept::listeners::Listeners;
-use crate::admin::{AdminServer, View};
 use crate::flow::Moment;
-use crate::generation::Generation;
 use crate::generation::blueprint::{self, Blueprint, Drawn};
 use crate::lifecycle::{Action, Compiled, Event, Lifecycle};
 use crate::logging::Logging;
 use crate::net;
-use crate::process::Process;
-use crate::shard::{Gone, RegisterError, Shards};
+use crate::shard::Gone;
 
+mod gauges;
 mod limits;
+mod service;
 #[cfg(test)]
 mod tests;
+
+use service::{ServeError, Service, shard_count};
 
 /// How long a supervisor that does not read may hold up the conversation.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
@@ -87,13 +85,6 @@ impl Signals {
     }
 }
 
-/// What exists once a configuration has told how many shards there are.
-struct Engine {
-    process: Arc<Process>,
-    shards: Shards,
-    broken: mpsc::UnboundedReceiver<String>,
-}
-
 /// A configuration that is being compiled.
 struct Compiling {
     number: Number,
@@ -111,40 +102,19 @@ enum Happened {
     Tick,
 }
 
-/// Why a generation is not served.
-#[derive(Debug, thiserror::Error)]
-enum ServeError {
-    /// Nothing is prepared, or a socket is missing: the machine should have prevented it.
-    #[error("{0}")]
-    Unprepared(String),
-    /// The shards cannot poll the listeners.
-    #[error(transparent)]
-    Register(#[from] RegisterError),
-    /// The admin listener cannot be polled.
-    #[error("cannot serve the admin listener: {0}")]
-    Admin(#[source] io::Error),
-    /// A shard has died.
-    #[error(transparent)]
-    Gone(#[from] Gone),
-}
-
 struct Worker<'l> {
     end: WorkerEnd,
     lifecycle: Lifecycle,
     logging: Option<&'l Logging>,
     signals: Option<Signals>,
     descriptors: u64,
-    engine: Option<Engine>,
-    admin: Option<AdminServer>,
-    /// Shown by `/readyz`.
-    ready: Rc<Cell<bool>>,
-    listeners: Listeners,
+    /// The metrics region, until the service has it.
+    region: Option<OwnedFd>,
+    service: Option<Service>,
     draft: Option<Blueprint>,
     compiling: Option<Compiling>,
     /// Sockets that came with the last message and have no owner yet.
     arrived: Vec<(ListenerKey, OwnedFd)>,
-    /// Earlier generations; alive as long as a connection holds them.
-    retired: Vec<Weak<Generation>>,
     /// What the next answer refers to.
     asked: Transaction,
     /// What `Drained` will refer to.
@@ -166,14 +136,11 @@ impl<'l> Worker<'l> {
             logging,
             signals,
             descriptors: limits::raise_descriptors()?,
-            engine: None,
-            admin: None,
-            ready: Rc::default(),
-            listeners: Listeners::default(),
+            region: None,
+            service: None,
             draft: None,
             compiling: None,
             arrived: Vec::new(),
-            retired: Vec::new(),
             asked: Transaction::NONE,
             drain_asked: Transaction::NONE,
             watch_empty: false,
@@ -202,12 +169,12 @@ impl<'l> Worker<'l> {
     async fn wait(&mut self) -> Happened {
         let wake = self.lifecycle.deadline().map_or(self.next_tick, |at| at.min(self.next_tick));
         let pause = wake.since(net::now());
-        let Self { end, engine, compiling, signals, watch_empty, control_lost, .. } = self;
-        let count = engine.as_ref().map(|engine| Arc::clone(&engine.process.count));
+        let Self { end, service, compiling, signals, watch_empty, control_lost, .. } = self;
+        let count = service.as_ref().map(|service| Arc::clone(service.count()));
         tokio::select! {
             received = end.recv(), if !*control_lost => Happened::Received(received),
             drawn = drawn(compiling) => Happened::Compiled(drawn),
-            problem = broken(engine) => Happened::Broken(problem),
+            problem = broken(service) => Happened::Broken(problem),
             () = emptied(count), if *watch_empty => Happened::Emptied,
             () = terminated(signals) => Happened::Terminated,
             () = tokio::time::sleep(pause) => Happened::Tick,
@@ -247,6 +214,9 @@ impl<'l> Worker<'l> {
                 let now = net::now();
                 if now >= self.next_tick {
                     self.next_tick = now.after(TICK);
+                    if let Some(service) = &self.service {
+                        service.tick();
+                    }
                 }
                 Some(Event::Tick)
             }
@@ -262,7 +232,9 @@ impl<'l> Worker<'l> {
                 Some(Event::Hello)
             }
             ToWorker::Prepare(prepare) => {
-                Some(Event::Prepare { prepare, retired: self.retired_generations() })
+                self.region = fds.into_iter().next().or(self.region.take());
+                let retired = self.service.as_ref().map_or(0, Service::retired);
+                Some(Event::Prepare { prepare, retired })
             }
             ToWorker::Listeners(listeners) => {
                 self.arrived = listeners.keys.iter().cloned().zip(fds).collect();
@@ -294,14 +266,16 @@ impl<'l> Worker<'l> {
             Ok(Drawn::Unchanged(blueprint)) => return Compiled::Unchanged(blueprint.plan(true)),
             Ok(Drawn::New(blueprint)) => blueprint,
         };
-        if self.engine.is_none()
-            && let Err(problem) = self.start(&blueprint)
-        {
-            return Compiled::Bad(vec![problem]);
-        }
+        let held = match &mut self.service {
+            Some(service) => service.listeners().held(),
+            None => match self.start(&blueprint) {
+                Ok(()) => BTreeSet::new(),
+                Err(problem) => return Compiled::Bad(vec![problem]),
+            },
+        };
         let plan = blueprint.plan(false);
         self.draft = Some(blueprint);
-        Compiled::Good { plan, held: self.listeners.held() }
+        Compiled::Good { plan, held }
     }
 
     /// Sets up what the first configuration decides for the life of the process.
@@ -310,19 +284,18 @@ impl<'l> Worker<'l> {
         if let Some(logging) = self.logging {
             logging.configure(&config.log).map_err(|error| error.to_string())?;
         }
-        let shards = match usize::from(config.supervisor.worker_threads) {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        };
+        let shards = shard_count(config);
         let connections = config.supervisor.max_connections;
         let listeners = blueprint.plan(false).listeners.len();
         if let Some(text) = limits::shortage(self.descriptors, connections, listeners, shards) {
             tracing::warn!("{text}");
         }
-        let (process, broken) = Process::new(shards);
-        let shards = Shards::start(&process)
+        let region = self.region.take().ok_or("no metrics region was handed over")?;
+        let region = Region::attach(region)
+            .map_err(|error| format!("the metrics region cannot be used: {error}"))?;
+        let service = Service::start(config, region)
             .map_err(|error| format!("cannot start {shards} relay threads: {error}"))?;
-        self.engine = Some(Engine { process, shards, broken });
+        self.service = Some(service);
         Ok(())
     }
 
@@ -357,13 +330,17 @@ impl<'l> Worker<'l> {
                     self.draft = None;
                     self.compiling = None;
                     self.arrived.clear();
-                    self.listeners.drop_pending();
+                    if let Some(service) = &mut self.service {
+                        service.listeners().drop_pending();
+                    }
                     continue;
                 }
                 Action::Serve(generation) => (generation, self.publish(generation).await),
                 Action::Resume(generation) => (generation, self.resume().await),
                 Action::StopAccepting => {
-                    self.stop_accepting().await?;
+                    if let Some(service) = &mut self.service {
+                        service.stop_accepting().await?;
+                    }
                     continue;
                 }
                 Action::WatchEmpty => {
@@ -406,23 +383,12 @@ impl<'l> Worker<'l> {
     }
 
     fn pulse(&self) -> Pulse {
-        let process = self.engine.as_ref().map(|engine| &engine.process);
-        let published = process.and_then(|process| process.published.load_full());
-        Pulse {
-            generation: published.map_or(Number(0), |generation| generation.number()),
-            connections: process.map_or(0, |process| process.count.live().into()),
-            retired_generations: self.retired_generations(),
-        }
-    }
-
-    fn retired_generations(&self) -> u32 {
-        let alive = self.retired.iter().filter(|generation| generation.strong_count() > 0);
-        u32::try_from(alive.count()).unwrap_or(u32::MAX)
+        let nothing = Pulse { generation: Number(0), connections: 0, retired_generations: 0 };
+        self.service.as_ref().map_or(nothing, Service::pulse)
     }
 
     fn compile(&mut self, prepare: Prepare) {
-        let published =
-            self.engine.as_ref().and_then(|engine| engine.process.published.load_full());
+        let published = self.service.as_ref().and_then(Service::published);
         let running = published.map(|generation| Arc::clone(generation.config()));
         let (number, asked) = (prepare.generation, self.asked);
         let task = spawn_blocking(move || blueprint::draw(&prepare, running.as_deref()));
@@ -430,123 +396,35 @@ impl<'l> Worker<'l> {
     }
 
     fn take_listeners(&mut self) {
-        let Some(draft) = &self.draft else {
-            self.arrived.clear();
-            return;
-        };
-        let wanted = blueprint::keys(draft.config());
-        for (key, socket) in self.arrived.drain(..) {
-            // One that was not asked for is closed.
-            if wanted.contains(&key) {
-                self.listeners.take(key, socket);
-            }
+        let arrived = std::mem::take(&mut self.arrived);
+        if let (Some(service), Some(draft)) = (&mut self.service, &self.draft) {
+            service.take(draft, arrived);
         }
     }
 
     /// Switches to the pending generation.
     async fn publish(&mut self, number: Number) -> Result<(), ServeError> {
-        let unprepared = || ServeError::Unprepared(format!("generation {} is gone", number.0));
-        let engine = self.engine.as_ref().ok_or_else(unprepared)?;
         let draft = self.draft.take().filter(|draft| draft.number() == number);
-        let draft = draft.ok_or_else(unprepared)?;
-        let admin = blueprint::admin_key(draft.config());
-        let generation =
-            draft.build(&engine.process, &mut self.listeners).map_err(ServeError::Unprepared)?;
-        let pending: Vec<_> = self.listeners.pending(&admin).collect();
-        if let Err(error) = engine.shards.register(&pending).await {
-            // Whatever was registered is not published, so following lets go of it.
-            engine.shards.follow().await?;
-            self.listeners.drop_pending();
-            return Err(error.into());
-        }
-        let generation = Arc::new(generation);
-        let drain = generation.config().supervisor.drain_timeout;
-        self.lifecycle.set_orphan_drain(drain);
-        self.listeners.promote(&generation.keys());
-        let before = engine.process.published.swap(Some(generation));
-        self.retired.retain(|generation| generation.strong_count() > 0);
-        self.retired.extend(before.as_ref().map(Arc::downgrade));
-        drop(before);
-        engine.shards.follow().await?;
-        tracing::info!(generation = number.0, "serving");
-        self.open_admin()?;
-        self.ready.set(true);
-        Ok(())
-    }
-
-    /// Serves the admin listener, if the published configuration has one.
-    fn open_admin(&mut self) -> Result<(), ServeError> {
-        let published =
-            self.engine.as_ref().and_then(|engine| engine.process.published.load_full());
-        let Some(published) = published.filter(|_| self.admin.is_none()) else { return Ok(()) };
-        let config = published.config();
-        if !config.metrics.enabled {
-            return Ok(());
-        }
-        let Some(listener) = self.listeners.get(&blueprint::admin_key(config)) else {
-            return Err(ServeError::Unprepared(
-                "no socket is held for the admin server".to_owned(),
-            ));
+        let (Some(service), Some(draft)) = (&mut self.service, draft) else {
+            return Err(ServeError::Unprepared(format!("generation {} is gone", number.0)));
         };
-        let view = Rc::new(Exposed { ready: Rc::clone(&self.ready) });
-        let copy = listener.socket.try_clone().map_err(ServeError::Admin)?;
-        self.admin = Some(AdminServer::start(copy, view).map_err(ServeError::Admin)?);
-        Ok(())
+        self.lifecycle.set_orphan_drain(draft.config().supervisor.drain_timeout);
+        service.publish(draft).await
     }
 
-    /// Polls the listeners of the published generation again.
     async fn resume(&mut self) -> Result<(), ServeError> {
-        let Some(engine) = &self.engine else {
-            return Err(ServeError::Unprepared("nothing was ever served".to_owned()));
-        };
-        if let Err(error) = engine.shards.register(&[]).await {
-            engine.shards.pause().await?;
-            return Err(error.into());
+        match &mut self.service {
+            Some(service) => service.resume().await,
+            None => Err(ServeError::Unprepared("nothing was ever served".to_owned())),
         }
-        engine.shards.follow().await?;
-        tracing::info!("accepting again");
-        self.open_admin()?;
-        self.ready.set(true);
-        Ok(())
-    }
-
-    async fn stop_accepting(&mut self) -> Result<(), Gone> {
-        self.ready.set(false);
-        if let Some(admin) = self.admin.take() {
-            admin.stop().await;
-        }
-        if let Some(engine) = &self.engine {
-            engine.shards.pause().await?;
-            tracing::info!("stopped accepting");
-        }
-        Ok(())
     }
 
     async fn cut(&mut self) -> Result<(), Gone> {
-        if let Some(engine) = &self.engine {
-            let connections = engine.shards.cut().await?;
-            self.lifecycle.record_cut(connections);
-            if connections > 0 {
-                tracing::warn!(connections, "connections were cut");
-            }
+        if let Some(service) = &self.service {
+            self.lifecycle.record_cut(service.cut().await?);
         }
         self.watch_empty = true;
         Ok(())
-    }
-}
-
-/// What the admin server shows.
-struct Exposed {
-    ready: Rc<Cell<bool>>,
-}
-
-impl View for Exposed {
-    fn ready(&self) -> bool {
-        self.ready.get()
-    }
-
-    fn metrics(&self) -> Result<(Vec<u8>, &'static str), String> {
-        Err("not yet".to_owned())
     }
 }
 
@@ -559,12 +437,9 @@ async fn drawn(compiling: &mut Option<Compiling>) -> Result<Drawn, Vec<String>> 
     }
 }
 
-async fn broken(engine: &mut Option<Engine>) -> String {
-    match engine {
-        Some(engine) => match engine.broken.recv().await {
-            Some(problem) => problem,
-            None => std::future::pending().await,
-        },
+async fn broken(service: &mut Option<Service>) -> String {
+    match service {
+        Some(service) => service.broken().await,
         None => std::future::pending().await,
     }
 }

@@ -11,17 +11,23 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use baton_config::model::Config;
+use baton_config::model::{self, Config};
 use baton_handoff::message::{Generation as Number, ListenerKey};
 
 use crate::accept::admission::Refusal;
 use crate::accept::listeners::ListenerId;
+use crate::dial::Bulkhead;
 use crate::flow::ClientAddr;
+use crate::names::Names;
 
 pub(crate) mod blueprint;
+mod routing;
 mod rule;
+mod series;
 
-pub(crate) use rule::{Content, Rule};
+pub(crate) use routing::{Path, Routing, with_port};
+pub(crate) use rule::{Content, Rule, Surroundings};
+pub(crate) use series::RuleSeries;
 
 /// The position of a rule in its generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +39,7 @@ pub(crate) struct Generation {
     number: Number,
     config: Arc<Config>,
     rules: Box<[Rule]>,
+    names: Names,
     by_listener: Box<[(ListenerId, RuleIndex)]>,
 }
 
@@ -41,13 +48,14 @@ impl Generation {
     pub(crate) fn new(
         number: Number,
         config: Arc<Config>,
+        names: Names,
         rules: impl IntoIterator<Item = (ListenerId, Rule)>,
     ) -> Self {
         let (by_listener, rules): (Vec<_>, Vec<_>) = (0u16..)
             .zip(rules)
             .map(|(position, (listener, rule))| ((listener, RuleIndex(position)), rule))
             .unzip();
-        Self { number, config, rules: rules.into(), by_listener: by_listener.into() }
+        Self { number, config, rules: rules.into(), names, by_listener: by_listener.into() }
     }
 
     /// The rule whose clients come in through this socket, if this generation has it.
@@ -68,6 +76,25 @@ impl Generation {
     /// What it was compiled from.
     pub(crate) fn config(&self) -> &Arc<Config> {
         &self.config
+    }
+
+    /// The names of its targets.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// All rules, in the order of the configuration.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (&model::Rule, &Rule)> {
+        self.config.rules.iter().zip(&self.rules)
+    }
+
+    /// Takes the new answer of a name into the lines that depend on it.
+    pub(crate) fn renew(&self, name: &str, bulkhead: &Arc<Bulkhead>) {
+        for (configured, rule) in self.rules() {
+            if routing::expands(configured, name) {
+                rule.renew(configured, &self.names, bulkhead);
+            }
+        }
     }
 
     /// The listeners it uses.

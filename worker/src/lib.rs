@@ -16,6 +16,7 @@ pub mod flow;
 mod generation;
 mod lifecycle;
 mod logging;
+mod names;
 pub mod net;
 mod process;
 pub mod relay;

@@ -1,16 +1,18 @@
 //! What all threads of a worker share.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use baton_metrics::Lane;
 use tokio::sync::mpsc;
 
 use crate::accept::admission::ProcessCount;
+use crate::dial::{Bulkhead, Limits};
 use crate::generation::Generation;
 use crate::shard::Load;
 
 /// The worker process, seen from a shard.
-#[derive(Debug)]
 pub(crate) struct Process {
     /// The generation that new connections get; `None` before the first activation.
     pub(crate) published: ArcSwapOption<Generation>,
@@ -18,17 +20,29 @@ pub(crate) struct Process {
     pub(crate) count: Arc<ProcessCount>,
     /// Live connections of each shard.
     pub(crate) loads: Box<[Load]>,
+    /// Where each shard counts.
+    pub(crate) lanes: Box<[Lane]>,
+    /// Dial places.
+    pub(crate) bulkhead: Arc<Bulkhead>,
     /// Where a shard reports that it cannot go on.
     broken: mpsc::UnboundedSender<String>,
 }
 
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("loads", &self.loads).finish_non_exhaustive()
+    }
+}
+
 impl Process {
-    /// A process with this many shards; the receiver hears what is broken beyond repair.
-    pub(crate) fn new(shards: usize) -> (Arc<Self>, mpsc::UnboundedReceiver<String>) {
+    /// A process with this many shards that counts in `lane`; the receiver hears what is broken beyond repair.
+    pub(crate) fn new(shards: usize, lane: &Lane) -> (Arc<Self>, mpsc::UnboundedReceiver<String>) {
         let (broken, reports) = mpsc::unbounded_channel();
         let process = Self {
             published: ArcSwapOption::empty(),
             count: Arc::default(),
+            lanes: lane.shards(shards).into(),
+            bulkhead: Bulkhead::new(Limits::default()),
             loads: (0..shards).map(|_| Load::default()).collect(),
             broken,
         };

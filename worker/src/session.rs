@@ -12,18 +12,26 @@
 //! How it can end, as the client sees it: refused by policy: a plain close. No upstream, or any
 //! failure later: a reset. An orderly end: the upstream's FIN, never one of our own making.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd as _;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::task::spawn_local;
 
 use crate::accept::admission::Refusal;
 use crate::accept::incoming::Accepted;
 use crate::classify::proxy_header::{self, Header};
 use crate::classify::{Decision, Progress, Reason, Window};
-use crate::flow::{ClientAddr, GiveUp, Verdict};
+use crate::dial::{self, Stopped};
+use crate::flow::{Candidates, ClientAddr, GiveUp, OriginalDst, Verdict};
+use crate::generation::{Path, Routing};
 use crate::net::{self, Socket};
-use crate::relay::{Control, End, Relay, RelayContext};
-use crate::select::{Affinity, Winner};
+use crate::relay::{COPY_BUFFER, Control, End, Relay, RelayContext};
+use crate::route::NoRoute;
+use crate::select::{Affinity, RefreshTicket, Selector};
 use crate::shard::Listed;
 
 mod account;
@@ -32,17 +40,17 @@ mod dialling;
 
 pub(crate) use account::Account;
 use client::{Client, Filled};
+use dialling::Counted;
 
 /// How long a trusted hop may take to send its PROXY header.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
 
-/// A connection that has found its upstream.
-struct Paired {
-    client: Socket,
-    upstream: Socket,
-    /// What the client has sent already.
-    preface: Vec<u8>,
-    winner: Winner,
+/// Who connected, and where to.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    client: ClientAddr,
+    /// Known only where a header said it.
+    destination: Option<OriginalDst>,
 }
 
 /// Why a connection has no upstream.
@@ -50,36 +58,53 @@ struct Paired {
 pub(crate) enum Unserved {
     /// Policy, found out after the PROXY header was read.
     Refused(Refusal),
-    /// No target matches the first bytes.
-    NoRoute,
+    /// No target may serve it.
+    NoRoute(NoRoute),
     /// Selection gave up.
     GaveUp(GiveUp),
     /// The client left first.
     ClientLeft,
+    /// The dialler came to no result, which is a fault of Baton.
+    Defect,
+}
+
+impl Unserved {
+    /// One word for logs.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.as_str(),
+            Self::NoRoute(NoRoute::NoMatch) => "no_match",
+            Self::NoRoute(NoRoute::NoSubset) => "no_subset",
+            Self::GaveUp(GiveUp::AllFailed) => "all_failed",
+            Self::GaveUp(GiveUp::NoneUsable) => "none_usable",
+            Self::GaveUp(GiveUp::Deadline) => "deadline",
+            Self::GaveUp(GiveUp::QuotaExhausted) => "quota_exhausted",
+            Self::ClientLeft => "client_left",
+            Self::Defect => "defect",
+        }
+    }
 }
 
 /// Serves one connection.
 pub(crate) async fn run(listed: Listed, accepted: Accepted) {
     let Accepted { socket, peer, permit, at, carried } = accepted;
-    let account = Rc::new(Account::new(permit, at));
+    let account = Rc::new(Account::new(permit, listed.shard().index(), peer, at));
     let context = Rc::clone(listed.shard().relay());
     let mut client = Client::new(socket);
-    let Paired { client, upstream, preface, winner } =
-        match Box::pin(pair(&mut client, peer, &account, &context)).await {
-            Ok((upstream, preface, winner)) => {
-                let Some(client) = client.into_socket() else { return };
-                Paired { client, upstream, preface, winner }
+    // Boxed, so that an established connection does not keep the room that deciding needed.
+    let paired = Box::pin(pair(&mut client, peer, &account, &context)).await;
+    let (upstream, preface) = match paired {
+        Ok(paired) => paired,
+        Err(why) => {
+            // Said before the client can see it; what is not closed here is reset when dropped.
+            account.unserved(why);
+            if let Unserved::Refused(_) = why {
+                client.close();
             }
-            Err(unserved) => {
-                account.unserved(unserved, peer, net::now());
-                match unserved {
-                    Unserved::Refused(_) => client.close(),
-                    // Dropping it is the reset.
-                    Unserved::NoRoute | Unserved::GaveUp(_) | Unserved::ClientLeft => {}
-                }
-                return;
-            }
-        };
+            return;
+        }
+    };
+    let Some(client) = client.take() else { return };
     let control = Rc::new(Control::new(at));
     listed.relaying(&control, &account);
     let relay = Relay::new(client, upstream, preface, context, control, Rc::clone(&account));
@@ -96,65 +121,100 @@ pub(crate) async fn run(listed: Listed, accepted: Accepted) {
         Err(outcome) => outcome,
     };
     drop(carried);
-    let now = net::now();
-    winner.finish(outcome.for_line(), now);
-    account.ended(&outcome, peer, now);
+    account.ended(&outcome);
 }
 
-/// Everything between admission and relay.
+/// Everything between admission and relay: the upstream, and what the client has sent already.
 async fn pair(
     client: &mut Client,
     peer: SocketAddr,
     account: &Account,
     context: &RelayContext,
-) -> Result<(Socket, Vec<u8>, Winner), Unserved> {
+) -> Result<(Socket, Vec<u8>), Unserved> {
     let rule = account.rule();
     let mut window = Window::new(0);
-    let who = introduce(client, ClientAddr::folded(peer), &mut window, account, context).await?;
+    let ends =
+        introduce(client, peer, &mut window, account, context).await.map_err(Unserved::Refused)?;
+    account.admitted();
     let verdict = classify(client, &mut window, account, context).await?;
-    let lines = rule.lines();
-    let candidates = rule.candidates(&verdict).ok_or(Unserved::NoRoute)?;
-    let affinity = Affinity::client(who.ip());
-    let mut machine = rule.selector().begin(lines, candidates, affinity, fastrand::Rng::new());
-    let spoke = !window.bytes().is_empty();
-    let dialled = client
-        .unless_left(spoke, dialling::drive(&mut machine, lines))
-        .await
-        .ok_or(Unserved::ClientLeft)?;
-    let upstream = dialled.map_err(Unserved::GaveUp)?;
-    let winner = machine.take_winner().ok_or(Unserved::GaveUp(GiveUp::AllFailed))?;
-    Ok((upstream, window.bytes().to_vec(), winner))
+    let header = rule.header.map(|version| {
+        let destination = ends.destination.unwrap_or_else(|| local(client));
+        proxy_header::encode(version, ends.client.0, destination.0)
+    });
+
+    let begun = net::now();
+    let routing = rule.routing.load_full();
+    let lines = &routing.lines;
+    let candidates =
+        routing.router.candidates(&verdict, lines, begun).map_err(Unserved::NoRoute)?;
+    let for_refresh = candidates.clone();
+    let affinity = Affinity::client(ends.client.ip());
+    let mut machine = rule.selector.begin(lines, candidates, affinity, fastrand::Rng::new());
+    let preparation = header.as_ref().map(AsRef::as_ref).unwrap_or_default();
+    let path = Path { routing: &routing, preparation };
+    let watched = client.watched(!window.bytes().is_empty());
+    let dialled = {
+        let mut counted = Counted::new(&mut machine, lines, account.series());
+        dial::drive(&mut counted, &path, watched).await
+    };
+    if let Some(ticket) = machine.take_refresh() {
+        spawn_local(refresh(ticket, Arc::clone(&routing), for_refresh));
+    }
+    let now = net::now();
+    let took = now.since(begun);
+    account.series().decided(machine.notes(), dialled.is_ok().then_some(took));
+    let upstream = dialled.map_err(|stopped| match stopped {
+        Stopped::GaveUp(why) => Unserved::GaveUp(why),
+        Stopped::ClientGone => Unserved::ClientLeft,
+        Stopped::Stuck => Unserved::Defect,
+    })?;
+    let upstream = upstream.socket;
+    let winner = machine.take_winner().ok_or(Unserved::Defect)?;
+    tracing::debug!(
+        ruleName = &*rule.name,
+        remoteAddr = %ends.client.0,
+        targetAddr = %lines.node(winner.line()).address,
+        decisionTime = took.as_secs_f64() * 1e3,
+        boostCacheHit = machine.notes().cache_hit,
+        "connection established"
+    );
+    account.paired(winner, now);
+    Ok((upstream, window.bytes().to_vec()))
 }
 
 /// Who the client is: from the PROXY header where one is required, else the TCP peer. A client
 /// behind a header is admitted only now, since only now it is known.
 async fn introduce(
     client: &mut Client,
-    peer: ClientAddr,
+    peer: SocketAddr,
     window: &mut Window,
     account: &Account,
     context: &RelayContext,
-) -> Result<ClientAddr, Unserved> {
+) -> Result<Ends, Refusal> {
+    let peer = Ends { client: ClientAddr::folded(peer), destination: None };
     if account.rule().hops.is_none() {
         return Ok(peer);
     }
     let deadline = net::now().after(HEADER_LIMIT);
     window.set_limit(proxy_header::LIMIT);
-    let refused = Unserved::Refused(Refusal::ProxyProtocol);
-    let (who, consumed) = loop {
+    let (ends, consumed) = loop {
         match proxy_header::parse(window.bytes()) {
-            Header::Proxied { source, consumed, .. } => break (source, consumed),
+            Header::Proxied { source, destination, consumed } => {
+                break (Ends { client: source, destination: Some(destination) }, consumed);
+            }
             Header::Local { consumed } => break (peer, consumed),
-            Header::Malformed => return Err(refused),
+            Header::Malformed => return Err(Refusal::ProxyProtocol),
             Header::NeedMore => match client.fill(window, context, deadline).await {
                 Filled::More => {}
-                Filled::Eof | Filled::Deadline | Filled::Broken => return Err(refused),
+                Filled::Eof | Filled::Deadline | Filled::Broken => {
+                    return Err(Refusal::ProxyProtocol);
+                }
             },
         }
     };
     window.consume(consumed);
-    account.permit().admit(who).map_err(Unserved::Refused)?;
-    Ok(who)
+    account.permit().admit(ends.client)?;
+    Ok(ends)
 }
 
 /// What the client's first bytes say, in the modes that look at them. In the others a glance:
@@ -167,7 +227,7 @@ async fn classify(
 ) -> Result<Verdict, Unserved> {
     let rule = account.rule();
     let Some(mut classifier) = rule.classifier() else {
-        window.set_limit(crate::relay::COPY_BUFFER);
+        window.set_limit(COPY_BUFFER);
         return match client.glance(window, context) {
             Filled::More | Filled::Eof | Filled::Deadline => Ok(Verdict::Unread),
             Filled::Broken => Err(Unserved::ClientLeft),
@@ -186,7 +246,36 @@ async fn classify(
             },
         }
     };
-    Ok(match decision {
-        Decision::Found(verdict) | Decision::Nothing(verdict, _) => verdict,
-    })
+    match decision {
+        Decision::Found(verdict) => Ok(verdict),
+        Decision::Nothing(verdict, cause) => {
+            tracing::debug!(
+                ruleName = &*rule.name,
+                cause = cause.as_str(),
+                "nothing to route by in the first bytes"
+            );
+            Ok(verdict)
+        }
+    }
+}
+
+/// Our own end of the client's connection: where it connected to.
+fn local(client: &Client) -> OriginalDst {
+    let address = client
+        .socket()
+        .and_then(|socket| SockRef::from(&socket.as_fd()).local_addr().ok())
+        .and_then(|address| address.as_socket());
+    // An accepted TCP socket has an address; a client that is gone needs none.
+    OriginalDst::folded(address.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()))
+}
+
+/// Races the best two in the background, so that the cached winner stays a good one. The socket
+/// that wins has no client and is closed.
+async fn refresh(ticket: RefreshTicket, routing: Arc<Routing>, candidates: Candidates) {
+    let mut machine = Selector::refresh(ticket, &routing.lines, candidates);
+    let path = Path { routing: &routing, preparation: &[] };
+    match dial::drive(&mut machine, &path, None).await {
+        Ok(upstream) => drop(upstream),
+        Err(stopped) => tracing::debug!(?stopped, "background race"),
+    }
 }

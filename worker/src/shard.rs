@@ -139,6 +139,11 @@ enum PollState {
 }
 
 impl Shard {
+    /// Its position among the shards.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
     /// What the whole process shares.
     pub(crate) fn process(&self) -> &Arc<Process> {
         &self.process

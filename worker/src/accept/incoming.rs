@@ -17,7 +17,7 @@ use crate::accept::admission::Refusal;
 use crate::accept::backoff::{After, Backoff};
 use crate::accept::listeners::ListenerId;
 use crate::flow::{ClientAddr, Moment};
-use crate::generation::{Generation, Permit, RuleIndex};
+use crate::generation::{Generation, Permit, Rule, RuleIndex};
 use crate::net;
 use crate::shard::{Carried, Shard};
 
@@ -109,11 +109,12 @@ fn batch(
                 match admit(&generation, index, peer) {
                     Ok(permit) => shard.place(Admitted { socket, peer, permit, at: now }),
                     // The socket is closed without a word.
-                    Err(refusal) => generation.rule(index).refused(refusal, Some(peer), now),
+                    Err(refusal) => refuse(shard, generation.rule(index), refusal, Some(peer), now),
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                generation.rule(index).refused(Refusal::InvalidRemoteAddress, None, now);
+                let refusal = Refusal::InvalidRemoteAddress;
+                refuse(shard, generation.rule(index), refusal, None, now);
             }
             Err(error) => {
                 let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
@@ -121,7 +122,7 @@ fn batch(
                     After::Wait => return Batch::Empty,
                     After::Next => {}
                     After::Pause(pause) => {
-                        generation.rule(index).out_of_resources(errno, pause, now);
+                        generation.rule(index).tell_lack(errno, pause, now);
                         return Batch::Pause(pause);
                     }
                     After::Broken => {
@@ -136,6 +137,11 @@ fn batch(
         }
     }
     Batch::Full
+}
+
+fn refuse(shard: &Shard, rule: &Rule, refusal: Refusal, peer: Option<SocketAddr>, now: Moment) {
+    rule.series(shard.index()).rejected(refusal);
+    rule.tell_refused(refusal, peer, now);
 }
 
 /// The part of admission that needs nothing but the peer's address. Where a PROXY header is

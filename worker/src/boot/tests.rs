@@ -9,6 +9,8 @@ use std::time::Duration;
 use baton_handoff::message::{Generation, ToSupervisor, ToWorker};
 
 mod boss;
+mod modes;
+mod observed;
 
 use boss::{Boss, Upstream, config, heard, nobody, rule, rule_with};
 

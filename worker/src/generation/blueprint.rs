@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 
 use baton_config::diff::Diff;
-use baton_config::model::{Config, Host, Listen, ListenHost, Mode, Rule, Strategy};
+use baton_config::model::{Config, Listen, ListenHost, Mode, Rule};
 use baton_config::{Loaded, Positions, Problems};
 use baton_handoff::message::{
     Generation, ListenerKey, ListenerRole, ListenerWanted, Plan, Prepare,
@@ -17,7 +17,8 @@ use baton_handoff::message::{
 use crate::accept::admission::Gate;
 use crate::accept::listeners::Listeners;
 use crate::classify::regex::Patterns;
-use crate::generation::{self, Content};
+use crate::generation::{self, Content, Surroundings};
+use crate::names::Names;
 use crate::process::Process;
 
 /// A checked and compiled configuration that waits for its sockets.
@@ -61,10 +62,6 @@ pub(crate) fn draw(prepare: &Prepare, running: Option<&Config>) -> Result<Drawn,
             let path = format!("$.rules[{index}]{field}");
             positions.problem(&path, format!("{what} is not supported yet")).to_string()
         }));
-    }
-    if config.metrics.enabled {
-        let what = "the admin server is not supported yet";
-        problems.push(positions.problem("$.metrics", what).to_string());
     }
     let listeners = wanted(&config, &positions, &mut problems);
     let contents = contents(&config, &positions, &mut problems);
@@ -113,7 +110,10 @@ impl Blueprint {
         self,
         process: &Process,
         listeners: &mut Listeners,
+        before: Option<&generation::Generation>,
     ) -> Result<generation::Generation, String> {
+        let names = before.map(generation::Generation::names);
+        let names = Names::new(&self.config.rules, &self.config.dns, names);
         let mut rules = Vec::with_capacity(self.config.rules.len());
         for (rule, content) in self.config.rules.iter().zip(self.contents) {
             let key = ListenerKey(rule.listen.text.clone());
@@ -127,9 +127,14 @@ impl Blueprint {
                 rule.max_connections,
                 rule.max_connections_per_ip,
             );
-            rules.push((id, generation::Rule::new(rule, gate, content)));
+            // An equal rule goes on with what it has learned; a changed one starts afresh.
+            let before = before.and_then(|before| {
+                before.rules().find(|(old, _)| *old == rule).map(|(_, old)| old)
+            });
+            let around = Surroundings { process, names: &names, before };
+            rules.push((id, generation::Rule::new(rule, gate, content, &around)));
         }
-        Ok(generation::Generation::new(self.number, self.config, rules))
+        Ok(generation::Generation::new(self.number, self.config, names, rules))
     }
 }
 
@@ -139,24 +144,8 @@ fn lines(problems: &Problems) -> Vec<String> {
 
 /// What of a rule this build cannot do: the field below the rule, and its name in plain words.
 fn unsupported(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let mode = match &rule.mode {
-        Mode::Normal => None,
-        Mode::RoundRobin => Some("mode roundrobin"),
-        Mode::Regex => Some("mode regex"),
-        Mode::Boost(_) => Some("mode boost"),
-        Mode::Tls => Some("mode tls"),
-        Mode::Forward(forward) => match forward.selector.strategy {
-            Strategy::Round | Strategy::Rand | Strategy::Fifo | Strategy::LeastConn => None,
-            Strategy::Hash | Strategy::Latency | Strategy::Parallel { .. } => Some("this strategy"),
-        },
-    };
-    let named = rule.targets.iter().any(|target| matches!(target.address.host, Host::Name(_)));
     [
-        (".mode", mode),
-        (".targets", named.then_some("a target that is a name")),
-        (".proxyProtocol", rule.proxy_protocol.send.map(|_| "sending PROXY headers")),
         (".healthCheck", rule.health_check.as_ref().map(|_| "active health checking")),
-        (".subset", rule.subset.as_ref().map(|_| "selection by labels")),
         (".prewarm", rule.prewarm.then_some("prewarming")),
     ]
     .into_iter()

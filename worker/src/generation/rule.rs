@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_config::model;
+use arc_swap::ArcSwap;
+use baton_config::model::{self, ProxyVersion};
 use nix::errno::Errno;
 
 use crate::accept::admission::{Gate, Refusal};
@@ -12,12 +13,14 @@ use crate::accept::lists::{AccessPolicy, PrefixSet};
 use crate::classify::Classifier;
 use crate::classify::regex::Patterns;
 use crate::classify::tls::HelloParser;
-use crate::flow::{Candidates, Moment, Verdict};
+use crate::dial::Bulkhead;
+use crate::flow::Moment;
+use crate::generation::{Routing, RuleSeries};
 use crate::logging::Limiter;
-use crate::relay::Outcome;
+use crate::names::Names;
+use crate::process::Process;
 use crate::select::Selector;
 use crate::session::Unserved;
-use crate::upstream::LineSet;
 
 /// A compiled rule.
 #[derive(Debug)]
@@ -30,17 +33,25 @@ pub(crate) struct Rule {
     pub(crate) policy: AccessPolicy,
     /// Who must send a PROXY header; `None` when none is expected.
     pub(crate) hops: Option<PrefixSet>,
+    /// The PROXY header that each upstream connection begins with.
+    pub(crate) header: Option<ProxyVersion>,
     /// How long a decision, and then a dial, may take.
     pub(crate) timeout: Duration,
     /// Silence that ends a connection.
     pub(crate) idle: Option<Duration>,
+    /// Whether the time to an upstream's first byte is of interest.
+    pub(crate) times_first_byte: bool,
+    /// What was learned between connections; shared with earlier generations of an equal rule.
+    pub(crate) selector: Arc<Selector>,
+    /// The lines as they are now.
+    pub(crate) routing: ArcSwap<Routing>,
     content: Content,
-    selector: Arc<Selector>,
-    lines: Arc<LineSet>,
+    /// One a shard.
+    series: Box<[RuleSeries]>,
     failures: Limiter,
+    resources: Limiter,
     /// One kind of line a reason.
     refusals: [Limiter; Refusal::ALL.len()],
-    resources: Limiter,
 }
 
 /// What a rule wants to know of the first bytes.
@@ -54,37 +65,63 @@ pub(crate) enum Content {
     Hello,
 }
 
+/// What a rule shares with the rest of its generation and of the process.
+pub(crate) struct Surroundings<'a> {
+    /// The process.
+    pub(crate) process: &'a Process,
+    /// The names of the generation.
+    pub(crate) names: &'a Names,
+    /// The rule of the generation before that this one equals, if it does.
+    pub(crate) before: Option<&'a Rule>,
+}
+
 impl Rule {
     /// Builds a rule from its compiled parts.
-    pub(crate) fn new(rule: &model::Rule, gate: Gate, content: Content) -> Self {
+    pub(crate) fn new(
+        rule: &model::Rule,
+        gate: Gate,
+        content: Content,
+        around: &Surroundings<'_>,
+    ) -> Self {
+        let Surroundings { process, names, before } = around;
         let trusted = &rule.proxy_protocol.trusted;
+        let selector = before.map_or_else(
+            || Arc::new(Selector::for_rule(rule)),
+            |before| Arc::clone(&before.selector),
+        );
+        let lines = before.map(|before| Arc::clone(&before.routing.load().lines));
+        let routing = Routing::new(rule, names, &process.bulkhead, lines.as_deref());
+        let times_first_byte = match &rule.mode {
+            model::Mode::Forward(forward) => forward.selector.strategy == model::Strategy::Latency,
+            model::Mode::Normal
+            | model::Mode::Regex
+            | model::Mode::Boost(_)
+            | model::Mode::RoundRobin
+            | model::Mode::Tls => false,
+        };
         Self {
             name: rule.name.as_str().into(),
             gate,
             policy: AccessPolicy::new(&rule.blacklist, &rule.allowlist),
             hops: (!trusted.is_empty()).then(|| PrefixSet::new(trusted)),
+            header: rule.proxy_protocol.send,
             timeout: rule.timeout,
             idle: rule.idle_timeout,
+            times_first_byte,
+            selector,
+            routing: ArcSwap::from_pointee(routing),
             content,
-            selector: Arc::new(Selector::for_rule(rule)),
-            lines: Arc::new(LineSet::for_rule(rule, |_| None, None)),
+            series: process.lanes.iter().map(|lane| RuleSeries::new(rule, lane)).collect(),
             failures: Limiter::default(),
-            refusals: Default::default(),
             resources: Limiter::default(),
+            refusals: Default::default(),
         }
     }
 
-    /// A client was not let in: counts it, and says so at most once a second.
-    pub(crate) fn refused(&self, refusal: Refusal, peer: Option<SocketAddr>, now: Moment) {
-        if let Some(left_out) = self.refusals[refusal.index()].pass(now) {
-            tracing::warn!(
-                ruleName = &*self.name,
-                remoteAddr = peer.map(tracing::field::display),
-                reason = refusal.as_str(),
-                left_out,
-                "connection rejected"
-            );
-        }
+    /// Takes new answers of names into the lines. What was learned stays with the address.
+    pub(crate) fn renew(&self, rule: &model::Rule, names: &Names, bulkhead: &Arc<Bulkhead>) {
+        let before = self.routing.load();
+        self.routing.store(Arc::new(Routing::new(rule, names, bulkhead, Some(&before.lines))));
     }
 
     /// The reader of first bytes, in the modes that have one.
@@ -96,37 +133,31 @@ impl Rule {
         }
     }
 
-    /// The lines a connection with these first bytes may use; `None` when there is none.
-    pub(crate) fn candidates(&self, verdict: &Verdict) -> Option<Candidates> {
-        match verdict {
-            Verdict::Unread => Some(self.lines.indexes().collect()),
-            Verdict::Patterns(_) | Verdict::Hello(_) | Verdict::Opaque => None,
+    /// What this shard counts of it.
+    pub(crate) fn series(&self, shard: usize) -> &RuleSeries {
+        &self.series[shard]
+    }
+
+    /// A client was not let in: says so at most once a second.
+    pub(crate) fn tell_refused(&self, refusal: Refusal, peer: Option<SocketAddr>, now: Moment) {
+        if let Some(left_out) = self.refusals[refusal.index()].pass(now) {
+            tracing::warn!(
+                ruleName = &*self.name,
+                remoteAddr = peer.map(tracing::field::display),
+                reason = refusal.as_str(),
+                left_out,
+                "connection rejected"
+            );
         }
     }
 
-    /// Its lines.
-    pub(crate) fn lines(&self) -> &Arc<LineSet> {
-        &self.lines
-    }
-
-    /// Its selection.
-    pub(crate) fn selector(&self) -> &Arc<Selector> {
-        &self.selector
-    }
-
-    /// Bytes have been relayed.
-    pub(crate) fn moved(&self, _to_upstream: u64, _to_client: u64) {}
-
-    /// A relay has ended.
-    pub(crate) fn ended(&self, _outcome: &Outcome, _lasted: Duration) {}
-
     /// A client found no upstream: says so at most once a second.
-    pub(crate) fn failed(&self, why: Unserved, peer: SocketAddr, now: Moment) {
+    pub(crate) fn tell_failed(&self, why: Unserved, peer: SocketAddr, now: Moment) {
         if let Some(left_out) = self.failures.pass(now) {
             tracing::warn!(
                 ruleName = &*self.name,
                 remoteAddr = %peer,
-                ?why,
+                reason = why.as_str(),
                 left_out,
                 "connection failed"
             );
@@ -134,7 +165,7 @@ impl Rule {
     }
 
     /// Accepting has to pause because the process or the system lacks something.
-    pub(crate) fn out_of_resources(&self, errno: Errno, pause: Duration, now: Moment) {
+    pub(crate) fn tell_lack(&self, errno: Errno, pause: Duration, now: Moment) {
         if let Some(left_out) = self.resources.pass(now) {
             tracing::warn!(
                 ruleName = &*self.name,

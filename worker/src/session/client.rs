@@ -1,24 +1,29 @@
 //! The client's socket before it has an upstream.
 
-use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::task::Poll;
 
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::classify::Window;
+use crate::dial;
 use crate::flow::Moment;
 use crate::net::{self, Socket};
 use crate::relay::RelayContext;
 
-/// A client that is being looked at. Dropped, it is reset: whoever gets no service sees an error
-/// and not the end of a stream.
+/// A client without an upstream. Dropped, it is reset: whoever gets no service sees an error and
+/// not the end of a stream.
 #[derive(Debug)]
-pub(super) struct Client {
-    /// `None` only while `self` is being taken apart.
-    socket: Option<Socket>,
+pub(super) struct Client(State);
+
+#[derive(Debug)]
+enum State {
+    /// Its first bytes are read here.
+    Reading(Socket),
+    /// The dialler watches whether it leaves.
+    Waiting(dial::Client),
+    /// Given on, closed, or lost because it could not be registered.
+    Gone,
 }
 
 /// What came of a read.
@@ -37,7 +42,15 @@ pub(super) enum Filled {
 impl Client {
     /// A client just accepted.
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self { socket: Some(socket.into()) }
+        Self(State::Reading(socket.into()))
+    }
+
+    /// Its socket while its first bytes are read.
+    pub(super) fn socket(&self) -> Option<&Socket> {
+        match &self.0 {
+            State::Reading(socket) => Some(socket),
+            State::Waiting(_) | State::Gone => None,
+        }
     }
 
     /// Reads what is there now, if anything is; never waits.
@@ -73,7 +86,7 @@ impl Client {
     }
 
     fn read(&mut self, window: &mut Window, context: &RelayContext) -> io::Result<usize> {
-        let Some(socket) = &self.socket else { return Ok(0) };
+        let Some(socket) = self.socket() else { return Ok(0) };
         context.with_buffer(|buffer| {
             let room = window.room().min(buffer.len());
             let count = net::recv(socket.as_fd(), &mut buffer[..room])?;
@@ -83,56 +96,45 @@ impl Client {
         })
     }
 
-    /// Runs `work`, unless the client leaves first: then `None`.
-    ///
-    /// A client has left when its connection is reset, or when it sent its FIN without a single
-    /// byte before it (`spoke` says whether it had sent one). A FIN after bytes is the end of a
-    /// request whose answer may still be wanted.
-    pub(super) async fn unless_left<T>(
-        &mut self,
-        spoke: bool,
-        work: impl Future<Output = T>,
-    ) -> Option<T> {
-        let mut work = std::pin::pin!(work);
-        // Most dials are over at once; then nobody has to be watched.
-        let first = std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
-            Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending => Poll::Ready(None),
-        });
-        if let Some(done) = first.await {
-            return Some(done);
-        }
-        let registered = self.registered().ok()?;
-        tokio::select! {
-            biased;
-            done = work => Some(done),
-            () = left(registered, spoke) => None,
-        }
-    }
-
     fn registered(&mut self) -> io::Result<&AsyncFd<OwnedFd>> {
         let gone = || io::Error::from(ErrorKind::NotConnected);
-        let registered = self.socket.take().ok_or_else(gone)?.register()?;
-        match self.socket.insert(registered.into()) {
-            Socket::Registered(registered) => Ok(registered),
-            Socket::Plain(_) => Err(gone()),
+        let socket = self.take().ok_or_else(gone)?;
+        self.0 = State::Reading(socket.register()?.into());
+        match &self.0 {
+            State::Reading(Socket::Registered(registered)) => Ok(registered),
+            State::Reading(Socket::Plain(_)) | State::Waiting(_) | State::Gone => Err(gone()),
         }
     }
 
-    /// Gives the socket on.
-    pub(super) fn into_socket(mut self) -> Option<Socket> {
-        self.socket.take()
+    /// For the dialler, which notices when it leaves; `spoke` when bytes of it have been read.
+    /// `None` when it is gone.
+    pub(super) fn watched(&mut self, spoke: bool) -> Option<&mut dial::Client> {
+        let socket = self.take()?;
+        self.0 = State::Waiting(dial::Client::new(socket, spoke));
+        match &mut self.0 {
+            State::Waiting(client) => Some(client),
+            State::Reading(_) | State::Gone => None,
+        }
+    }
+
+    /// Takes the socket, to give it on.
+    pub(super) fn take(&mut self) -> Option<Socket> {
+        match std::mem::replace(&mut self.0, State::Gone) {
+            State::Reading(socket) => Some(socket),
+            State::Waiting(client) => client.into_socket(),
+            State::Gone => None,
+        }
     }
 
     /// Closes without a word and without a reset.
     pub(super) fn close(mut self) {
-        drop(self.socket.take());
+        drop(self.take());
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if let Some(socket) = self.socket.take() {
+        if let Some(socket) = self.take() {
             net::reset(socket.into_fd());
         }
     }
@@ -156,26 +158,4 @@ async fn readable(socket: &AsyncFd<OwnedFd>) -> bool {
 fn nothing_to_read(socket: &AsyncFd<OwnedFd>) -> bool {
     let peeked = net::peek(socket.get_ref().as_fd(), &mut [0]);
     peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-}
-
-/// Returns when the client has left.
-async fn left(socket: &AsyncFd<OwnedFd>, spoke: bool) {
-    if !spoke {
-        loop {
-            let Ok(mut ready) = socket.readable().await else { return };
-            match net::peek(socket.get_ref().as_fd(), &mut [0]) {
-                Ok(0) => return,
-                Ok(_) => break,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => ready.clear_ready(),
-                Err(_) => return,
-            }
-        }
-    }
-    // Only a reset counts from here on; epoll reports it whatever else is pending.
-    while let Ok(mut ready) = socket.ready(Interest::ERROR).await {
-        match net::tcp_state(socket.get_ref().as_fd()) {
-            Ok(net::TcpState::Closed) | Err(_) => return,
-            Ok(_) => ready.clear_ready(),
-        }
-    }
 }

@@ -1,71 +1,97 @@
-//! Carries out what a selection machine says, one attempt at a time.
+//! Choosing and dialling, counted: a selection machine with its books.
+//!
+//! The dialler tells the machine what happens; in between stands [`Counted`], which counts each
+//! attempt under its target. An attempt that is begun and comes to no end, because another one
+//! won or the client left, counts as cancelled when the books are closed.
 
-use std::collections::VecDeque;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd as _;
+use smallvec::SmallVec;
 
-use baton_config::model::Host;
-
-use crate::flow::{AttemptId, Event, Fault, GiveUp, Moment, Step, Steps};
-use crate::net::{self, Connecting, Socket};
+use crate::flow::{AttemptId, Event, LineIndex, Moment, Select, Step, Steps};
+use crate::generation::RuleSeries;
 use crate::select::Machine;
 use crate::upstream::LineSet;
 
-/// Dials until the machine is satisfied or gives up.
-pub(super) async fn drive(machine: &mut Machine, lines: &LineSet) -> Result<Socket, GiveUp> {
-    let mut steps = Steps::new();
-    let mut connected: Option<(AttemptId, Socket)> = None;
-    machine.start(net::now(), &mut steps);
-    let mut queue: VecDeque<Step> = steps.drain(..).collect();
-    while let Some(step) = queue.pop_front() {
-        match step {
-            Step::Dial { attempt, line, deadline, .. } => {
-                machine.on(Event::Started(attempt), net::now(), &mut steps);
-                let begun = net::now();
-                let address = &lines.node(line).address;
-                let event = match &address.host {
-                    Host::Ip(ip) => match dial(*ip, address.port, deadline).await {
-                        Ok(socket) => {
-                            connected = Some((attempt, socket));
-                            let connect = Some(net::now().since(begun));
-                            Event::Connected { attempt, connect }
-                        }
-                        Err(_) => Event::Failed { attempt, fault: Fault::Dial },
-                    },
-                    Host::Name(_) => Event::Failed { attempt, fault: Fault::Dial },
-                };
-                machine.on(event, net::now(), &mut steps);
-            }
-            Step::WakeAt(_) => {}
-            Step::Cancel(_) => connected = None,
-            Step::Use(_) => {
-                return connected.take().map(|(_, socket)| socket).ok_or(GiveUp::AllFailed);
-            }
-            Step::GiveUp(why) => return Err(why),
-        }
-        queue.extend(steps.drain(..));
-    }
-    Err(GiveUp::AllFailed)
+/// A machine whose attempts are counted.
+pub(super) struct Counted<'a> {
+    machine: &'a mut Machine,
+    lines: &'a LineSet,
+    series: &'a RuleSeries,
+    attempts: SmallVec<[Attempt; 2]>,
 }
 
-async fn dial(ip: IpAddr, port: u16, deadline: Moment) -> io::Result<Socket> {
-    let address = SocketAddr::new(ip, port);
-    let (fd, state) = net::connect(address)?;
-    if state == Connecting::Done {
-        return Ok(fd.into());
+struct Attempt {
+    id: AttemptId,
+    line: LineIndex,
+    /// Begun and not ended.
+    open: bool,
+}
+
+impl<'a> Counted<'a> {
+    /// Counts what `machine` does with `lines`.
+    pub(super) fn new(
+        machine: &'a mut Machine,
+        lines: &'a LineSet,
+        series: &'a RuleSeries,
+    ) -> Self {
+        Self { machine, lines, series, attempts: SmallVec::new() }
     }
-    let socket = Socket::from(fd).register()?;
-    let waiting = async {
-        loop {
-            let mut ready = socket.writable().await?;
-            match net::confirm(socket.get_ref().as_fd(), address)? {
-                Connecting::Done => return Ok::<_, io::Error>(()),
-                Connecting::Pending => ready.clear_ready(),
+
+    /// Notes attempts that the machine has just asked for.
+    fn note(&mut self, steps: &[Step]) {
+        for step in steps {
+            match *step {
+                Step::Dial { attempt, line, .. } => {
+                    self.attempts.push(Attempt { id: attempt, line, open: false });
+                }
+                Step::WakeAt(_) | Step::Cancel(_) | Step::Use(_) | Step::GiveUp(_) => {}
             }
         }
-    };
-    let left = deadline.since(net::now());
-    tokio::time::timeout(left, waiting).await.map_err(|_| io::ErrorKind::TimedOut)??;
-    Ok(socket.into())
+    }
+
+    fn count(&mut self, event: &Event) {
+        let (id, open) = match event {
+            Event::Started(id) => (*id, true),
+            Event::Connected { attempt, .. } | Event::Failed { attempt, .. } => (*attempt, false),
+            Event::TargetFull(_) | Event::ProcessFull(_) | Event::Woke => return,
+        };
+        let Some(attempt) = self.attempts.iter_mut().find(|attempt| attempt.id == id) else {
+            return;
+        };
+        attempt.open = open;
+        let series = self.series.target(self.lines.node(attempt.line).target);
+        match event {
+            Event::Started(_) => series.attempts.inc(),
+            Event::Connected { connect, .. } => {
+                // A prewarmed socket was no dial.
+                if let Some(connect) = connect {
+                    series.success.inc();
+                    series.latency.observe(*connect);
+                }
+            }
+            Event::Failed { .. } => series.failures.inc(),
+            Event::TargetFull(_) | Event::ProcessFull(_) | Event::Woke => {}
+        }
+    }
+}
+
+impl Select for Counted<'_> {
+    fn start(&mut self, now: Moment, steps: &mut Steps) {
+        self.machine.start(now, steps);
+        self.note(steps);
+    }
+
+    fn on(&mut self, event: Event, now: Moment, steps: &mut Steps) {
+        self.count(&event);
+        let before = steps.len();
+        self.machine.on(event, now, steps);
+        self.note(steps.get(before..).unwrap_or_default());
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        for attempt in self.attempts.iter().filter(|attempt| attempt.open) {
+            self.series.target(self.lines.node(attempt.line).target).canceled.inc();
+        }
+    }
 }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use baton_handoff::message::{
     ToWorker, WorkerId,
 };
 use baton_handoff::{RecvError, SupervisorEnd, Transaction, pair};
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use baton_metrics::Region;
 use tokio::runtime::Runtime;
 
 /// How long a test waits for an answer that should come at once.
@@ -24,8 +26,17 @@ pub(super) struct Boss {
     end: SupervisorEnd,
     worker: Option<JoinHandle<std::process::ExitCode>>,
     listeners: HashMap<String, TcpListener>,
-    region: OwnedFd,
+    region: Region,
+    dir: PathBuf,
     fresh: bool,
+}
+
+static INSTANCES: AtomicU32 = AtomicU32::new(0);
+
+impl Drop for Boss {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_dir_all(&self.dir);
+    }
 }
 
 impl Boss {
@@ -39,13 +50,20 @@ impl Boss {
             .build()
             .unwrap();
         let end = runtime.block_on(async { SupervisorEnd::new(ours).unwrap() });
-        let region = memfd_create("region", MFdFlags::MFD_CLOEXEC).unwrap();
+        let dir = std::env::temp_dir().join(format!(
+            "baton-worker-{}-{}",
+            std::process::id(),
+            INSTANCES.fetch_add(1, Ordering::Relaxed)
+        ));
+        std::fs::create_dir(&dir).unwrap();
+        let region = Region::create(&dir, 4 << 20).unwrap();
         let mut boss = Self {
             runtime,
             end,
             worker: Some(worker),
             listeners: HashMap::new(),
             region,
+            dir,
             fresh: true,
         };
         boss.say(
@@ -93,6 +111,24 @@ impl Boss {
         }
     }
 
+    /// The region's text, which needs no word of the worker.
+    pub(super) fn metrics(&self) -> String {
+        self.region.encode_text().unwrap()
+    }
+
+    /// Waits until the region's text is as wanted; the worker is kept in conversation.
+    pub(super) fn metrics_until(&mut self, wanted: impl Fn(&str) -> bool) {
+        let begun = std::time::Instant::now();
+        loop {
+            self.ping();
+            let text = self.metrics();
+            if wanted(&text) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "still {text}");
+        }
+    }
+
     /// A sign of life, asked for.
     pub(super) fn ping(&mut self) -> Pulse {
         let asked = self.say(&ToWorker::Ping, &[]);
@@ -125,7 +161,7 @@ impl Boss {
             source: "test.json".to_owned(),
             config: config.as_bytes().to_vec(),
         };
-        let region = self.region.try_clone().unwrap();
+        let region = self.region.as_fd().try_clone_to_owned().unwrap();
         let fds = if self.fresh { vec![region.as_fd()] } else { Vec::new() };
         self.fresh = false;
         self.say(&ToWorker::Prepare(prepare), &fds);
@@ -206,6 +242,24 @@ pub(super) fn config(rules: &[String]) -> String {
     format!(r#"{{"supervisor":{{"workerThreads":2}},"rules":[{}]}}"#, rules.join(","))
 }
 
+/// A configuration of these rules with an admin listener.
+pub(super) fn config_with_admin(admin: SocketAddr, rules: &[String]) -> String {
+    config(rules).replacen(
+        '{',
+        &format!(r#"{{"metrics":{{"enabled":true,"listen":"{admin}"}},"#),
+        1,
+    )
+}
+
+/// The answer of the admin server to a GET.
+pub(super) fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 /// A rule in mode `normal`.
 pub(super) fn rule(name: &str, listen: SocketAddr, targets: &[SocketAddr]) -> String {
     rule_with(name, listen, targets, r#""mode":"normal""#)
@@ -244,6 +298,15 @@ impl Upstream {
             stream.write_all(name.as_bytes())?;
             stream.shutdown(std::net::Shutdown::Write)?;
             io::copy(&mut stream, &mut io::sink()).map(drop)
+        })
+    }
+
+    /// Says what came first, and closes.
+    pub(super) fn first_bytes() -> Self {
+        Self::with(|mut stream| {
+            let mut bytes = [0; 1024];
+            let count = stream.read(&mut bytes)?;
+            stream.write_all(bytes.get(..count).unwrap_or_default())
         })
     }
 

@@ -1,0 +1,272 @@
+//! What serves clients, as the main thread sees it: the shards, the listeners they poll, the
+//! generation they follow, and what has to be kept up beside them.
+//!
+//! Exists from the first good configuration on, because that one says how many shards there are.
+//! A switch is: register what is new, publish by one atomic store, let the shards follow. Until
+//! the store nothing has changed for any client, and after it nothing can fail any more but a
+//! shard that has died.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+use baton_config::model::Config;
+use baton_handoff::message::{Generation as Number, ListenerKey, Pulse};
+use baton_metrics::{CONTENT_TYPE, Region};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::gauges::Gauges;
+use crate::accept::admission::ProcessCount;
+use crate::accept::listeners::Listeners;
+use crate::admin::{AdminServer, View};
+use crate::generation::Generation;
+use crate::generation::blueprint::{self, Blueprint};
+use crate::process::Process;
+use crate::shard::{Gone, RegisterError, Shards};
+
+/// Why a generation is not served.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ServeError {
+    /// Nothing is prepared, or a socket is missing: the lifecycle should have prevented it.
+    #[error("{0}")]
+    Unprepared(String),
+    /// The shards cannot poll the listeners.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// The admin listener cannot be polled.
+    #[error("cannot serve the admin listener: {0}")]
+    Admin(#[source] io::Error),
+    /// A shard has died.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+}
+
+/// The serving part of a worker.
+pub(super) struct Service {
+    process: Arc<Process>,
+    shards: Shards,
+    broken: mpsc::UnboundedReceiver<String>,
+    listeners: Listeners,
+    /// Earlier generations; alive as long as a connection holds them.
+    retired: Rc<RefCell<Vec<Weak<Generation>>>>,
+    /// Look-ups of the published generation's names.
+    upkeep: JoinSet<()>,
+    admin: Option<AdminServer>,
+    view: Rc<Exposed>,
+}
+
+/// What the admin server shows.
+struct Exposed {
+    ready: Cell<bool>,
+    process: Arc<Process>,
+    region: Region,
+    gauges: RefCell<Gauges>,
+    retired: Rc<RefCell<Vec<Weak<Generation>>>>,
+}
+
+impl Service {
+    /// Starts the shards that `config` wants, counting in `region`.
+    pub(super) fn start(config: &Config, region: Region) -> io::Result<Self> {
+        let shards = shard_count(config);
+        let lane = region.claim_lane(std::process::id());
+        if lane.is_detached() {
+            tracing::warn!("the metrics region has no room for this process: its counts are lost");
+        }
+        let (process, broken) = Process::new(shards, &lane);
+        let shards = Shards::start(&process)?;
+        let retired = Rc::default();
+        let view = Rc::new(Exposed {
+            ready: Cell::new(false),
+            process: Arc::clone(&process),
+            region,
+            gauges: RefCell::new(Gauges::new(&lane)),
+            retired: Rc::clone(&retired),
+        });
+        Ok(Self {
+            process,
+            shards,
+            broken,
+            listeners: Listeners::default(),
+            retired,
+            upkeep: JoinSet::new(),
+            admin: None,
+            view,
+        })
+    }
+
+    /// The sockets that are held, by their keys.
+    pub(super) fn listeners(&mut self) -> &mut Listeners {
+        &mut self.listeners
+    }
+
+    /// The generation that new connections get.
+    pub(super) fn published(&self) -> Option<Arc<Generation>> {
+        self.process.published.load_full()
+    }
+
+    /// Live connections of the process.
+    pub(super) fn count(&self) -> &Arc<ProcessCount> {
+        &self.process.count
+    }
+
+    /// Earlier generations that still have connections.
+    pub(super) fn retired(&self) -> u32 {
+        alive(&self.retired.borrow())
+    }
+
+    /// A sign of life.
+    pub(super) fn pulse(&self) -> Pulse {
+        Pulse {
+            generation: self.published().map_or(Number(0), |generation| generation.number()),
+            connections: self.process.count.live().into(),
+            retired_generations: self.retired(),
+        }
+    }
+
+    /// Waits for something that only a new process can repair.
+    pub(super) async fn broken(&mut self) -> String {
+        match self.broken.recv().await {
+            Some(problem) => problem,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What is to be done once a second.
+    pub(super) fn tick(&self) {
+        self.view.look();
+    }
+
+    /// Switches to a prepared generation.
+    pub(super) async fn publish(&mut self, draft: Blueprint) -> Result<(), ServeError> {
+        let before = self.published();
+        let admin = blueprint::admin_key(draft.config());
+        let generation = draft
+            .build(&self.process, &mut self.listeners, before.as_deref())
+            .map_err(ServeError::Unprepared)?;
+        let pending: Vec<_> = self.listeners.pending(&admin).collect();
+        if let Err(error) = self.shards.register(&pending).await {
+            // Whatever was registered is not published, so following lets go of it.
+            self.shards.follow().await?;
+            self.listeners.drop_pending();
+            return Err(error.into());
+        }
+        let generation = Arc::new(generation);
+        self.listeners.promote(&generation.keys());
+        self.process.published.store(Some(Arc::clone(&generation)));
+        {
+            let mut retired = self.retired.borrow_mut();
+            retired.retain(|generation| generation.strong_count() > 0);
+            retired.extend(before.as_ref().map(Arc::downgrade));
+        }
+        drop(before);
+        self.keep_up(&generation);
+        self.shards.follow().await?;
+        tracing::info!(generation = generation.number().0, "serving");
+        self.open(&generation)
+    }
+
+    /// Keeps the names of this generation fresh, and of no other.
+    fn keep_up(&mut self, generation: &Arc<Generation>) {
+        let (weak, bulkhead) = (Arc::downgrade(generation), Arc::clone(&self.process.bulkhead));
+        let changed = move |name: &str| {
+            if let Some(generation) = weak.upgrade() {
+                generation.renew(name, &bulkhead);
+            }
+        };
+        self.upkeep = generation.names().keep_fresh(&generation.config().dns, Rc::new(changed));
+    }
+
+    /// Polls the listeners of the published generation again.
+    pub(super) async fn resume(&mut self) -> Result<(), ServeError> {
+        let Some(generation) = self.published() else {
+            return Err(ServeError::Unprepared("nothing was ever served".to_owned()));
+        };
+        if let Err(error) = self.shards.register(&[]).await {
+            self.shards.pause().await?;
+            return Err(error.into());
+        }
+        self.shards.follow().await?;
+        tracing::info!(generation = generation.number().0, "accepting again");
+        self.open(&generation)
+    }
+
+    /// Serves the admin listener, if there is one, and is ready.
+    fn open(&mut self, generation: &Generation) -> Result<(), ServeError> {
+        let config = generation.config();
+        if config.metrics.enabled && self.admin.is_none() {
+            let Some(listener) = self.listeners.get(&blueprint::admin_key(config)) else {
+                let text = "no socket is held for the admin server".to_owned();
+                return Err(ServeError::Unprepared(text));
+            };
+            let copy = listener.socket.try_clone().map_err(ServeError::Admin)?;
+            let view = Rc::clone(&self.view);
+            self.admin = Some(AdminServer::start(copy, view).map_err(ServeError::Admin)?);
+        }
+        self.view.ready.set(true);
+        Ok(())
+    }
+
+    /// Deregisters every listener.
+    pub(super) async fn stop_accepting(&mut self) -> Result<(), Gone> {
+        self.view.ready.set(false);
+        if let Some(admin) = self.admin.take() {
+            admin.stop().await;
+        }
+        self.shards.pause().await?;
+        tracing::info!("stopped accepting");
+        Ok(())
+    }
+
+    /// Resets every connection; returns how many there were.
+    pub(super) async fn cut(&self) -> Result<u64, Gone> {
+        let connections = self.shards.cut().await?;
+        if connections > 0 {
+            tracing::warn!(connections, "connections were cut");
+        }
+        Ok(connections)
+    }
+
+    /// Takes sockets for the pending generation; one that it did not ask for is closed.
+    pub(super) fn take(&mut self, draft: &Blueprint, arrived: Vec<(ListenerKey, OwnedFd)>) {
+        let wanted = blueprint::keys(draft.config());
+        for (key, socket) in arrived {
+            if wanted.contains(&key) {
+                self.listeners.take(key, socket);
+            }
+        }
+    }
+}
+
+impl Exposed {
+    fn look(&self) {
+        self.gauges.borrow_mut().refresh(&self.process, alive(&self.retired.borrow()));
+    }
+}
+
+impl View for Exposed {
+    fn ready(&self) -> bool {
+        self.ready.get()
+    }
+
+    fn metrics(&self) -> Result<(Vec<u8>, &'static str), String> {
+        self.look();
+        let text = self.region.encode_text().map_err(|error| error.to_string())?;
+        Ok((text.into_bytes(), CONTENT_TYPE))
+    }
+}
+
+fn alive(generations: &[Weak<Generation>]) -> u32 {
+    let alive = generations.iter().filter(|generation| generation.strong_count() > 0);
+    u32::try_from(alive.count()).unwrap_or(u32::MAX)
+}
+
+/// The shards that a configuration wants.
+pub(super) fn shard_count(config: &Config) -> usize {
+    match usize::from(config.supervisor.worker_threads) {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    }
+}

@@ -123,7 +123,7 @@ impl Lane {
         });
         if let Some(entry) = free.and_then(|lane| shared.layout.lanes.at(lane)) {
             let before = shared.words.fetch_add(head::CLAIMS, 1).unwrap_or(0);
-            shared.words.store(entry + LANE_CLAIM, before + 1, Ordering::Relaxed);
+            shared.words.store(entry + LANE_CLAIM, before.wrapping_add(1), Ordering::Relaxed);
             shared.words.store(entry + LANE_NAMESPACE, pid_namespace(), Ordering::Relaxed);
         }
         Self::on(shared, free, None)

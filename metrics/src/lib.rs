@@ -29,6 +29,9 @@ mod collector;
 mod directory;
 mod fold;
 #[cfg(not(loom))]
+#[doc(hidden)]
+pub mod fuzz;
+#[cfg(not(loom))]
 mod import;
 mod key;
 mod lane;

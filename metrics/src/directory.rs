@@ -7,8 +7,7 @@
 //!
 //! A descriptor's `users` word has a bit for each lane that holds the series. [`Shared::hold`]
 //! sets it, [`Shared::let_go`] clears it, and a sweep takes the descriptor back by exchanging
-//! "no users" for [`FREEING`]: a holder that comes at that moment sees the flag and registers
-//! anew. The `state` word's number changes whenever a descriptor changes hands; a reader that
+//! "no users" for [`FREEING`]: who comes at that moment sees the flag and registers anew. The `state` word's number changes whenever a descriptor changes hands; a reader that
 //! finds the same state before and after has read one series, not a mix of two.
 //!
 //! Limits: two processes that insert the same key at the very moment of a sweep may make two
@@ -116,7 +115,9 @@ impl Shared {
         }
         let index = low(slot).checked_sub(1)? as usize;
         let entry = self.entry(index).ok()?;
-        (entry.key == key.bytes).then_some((index, entry.state))
+        // One that is being taken back is gone, even if whoever does it has died over it.
+        let is_it = entry.key == key.bytes && entry.users & FREEING == 0;
+        is_it.then_some((index, entry.state))
     }
 
     /// The slots in which a key of this hash may be, in order.

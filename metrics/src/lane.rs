@@ -317,7 +317,7 @@ impl Shared {
     /// Index of the word that is `cell` of `lane`, with a block taken from the pool if the lane
     /// has none there. Only the lane's owner calls it, under its book's lock. A `further` lane
     /// of a process leaves half of the pool to first lanes.
-    fn own_block(&self, lane: usize, cell: usize, further: bool) -> Option<usize> {
+    pub(crate) fn own_block(&self, lane: usize, cell: usize, further: bool) -> Option<usize> {
         if let Some(word) = self.lane_cell(lane, cell) {
             return Some(word);
         }

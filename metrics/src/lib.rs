@@ -26,6 +26,8 @@ pub mod catalog;
 mod cell;
 #[cfg(not(loom))]
 mod collector;
+#[cfg(all(test, not(loom)))]
+mod crash_tests;
 mod directory;
 mod fold;
 #[cfg(not(loom))]
@@ -36,6 +38,8 @@ mod import;
 mod key;
 mod lane;
 mod layout;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod owner;
 mod record;
 #[cfg(not(loom))]

@@ -15,6 +15,8 @@ pub(crate) enum Phase {
     Ready,
     /// Being taken back.
     Dying,
+    /// Overwritten memory: to be left alone.
+    Unknown,
 }
 
 /// A descriptor's `state` word.
@@ -32,6 +34,7 @@ impl State {
             Phase::Claimed => 1,
             Phase::Ready => 2,
             Phase::Dying => 3,
+            Phase::Unknown => 0xFF,
         };
         phase | u64::from(self.lane) << 8 | self.number << 16
     }
@@ -42,8 +45,8 @@ impl State {
             0 => Phase::Free,
             1 => Phase::Claimed,
             2 => Phase::Ready,
-            // An unknown phase is overwritten memory: leave it alone.
-            _ => Phase::Dying,
+            3 => Phase::Dying,
+            _ => Phase::Unknown,
         };
         Self { phase, lane, number: word >> 16 }
     }
@@ -175,7 +178,7 @@ impl Shared {
         Some(Entry { index, state, users, meta, key, room, created })
     }
 
-    fn read_key(&self, descriptor: &Descriptor) -> Option<Vec<u8>> {
+    pub(super) fn read_key(&self, descriptor: &Descriptor) -> Option<Vec<u8>> {
         let place = KeyPlace::unpack(descriptor[desc::KEY].load(Ordering::Relaxed));
         let inside = place.word + place.room <= self.layout.arena.len();
         if place.bytes > place.room * 8 || !inside {

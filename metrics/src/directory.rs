@@ -17,14 +17,12 @@ mod alloc;
 mod entry;
 mod reclaim;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 pub(crate) use self::entry::{Absent, Entry, Phase, Registered, Room, State};
 use self::entry::{KeyPlace, checksum};
 use crate::key::Meta;
 use crate::layout::{desc, head, high, low};
 use crate::shared::{Descriptor, Shared};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, unix_ms};
 
 /// In `users`: its last holder died. It stays visible until a sweep finds its rule gone.
 pub(crate) const ORPHAN: u64 = 1 << 62;
@@ -168,9 +166,7 @@ impl Shared {
                 Ordering::Relaxed,
             );
         }
-        let created = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+        let created = unix_ms();
         descriptor[desc::HASH].store(key.hash, Ordering::Relaxed);
         descriptor[desc::META].store(meta.pack(), Ordering::Relaxed);
         descriptor[desc::KEY].store(place.pack(), Ordering::Relaxed);

@@ -185,7 +185,7 @@ pub(crate) struct RunArgs {
     /// Only these works.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) works: Vec<Work>,
-    /// Idle connections; the larger crowd is five times as many.
+    /// Idle connections; the larger crowd is five times as many, descriptors permitting.
     #[arg(long, default_value_t = 2000)]
     pub(crate) idle: usize,
     /// Threads of load and upstream, each.

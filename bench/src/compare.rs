@@ -23,7 +23,7 @@ use serde::Serialize;
 pub(crate) use work::Work;
 
 use crate::procfs;
-use crate::target::Target;
+use crate::target::{self, Target};
 
 /// How a comparison is run.
 #[derive(Debug, Clone)]
@@ -33,10 +33,19 @@ pub(crate) struct Plan {
     pub(crate) rounds: usize,
     pub(crate) duration: Duration,
     pub(crate) threads: usize,
-    /// Connections of [`Work::Idle`]; the larger crowd is five times as many.
+    /// Connections of [`Work::Idle`].
     pub(crate) idle: usize,
     /// Whose figures the ratios are of: the best peer, or the first target.
     pub(crate) against: Against,
+}
+
+impl Plan {
+    /// The larger crowd of idle connections: five times as many, as far as every target has
+    /// descriptors for them (a relay that splices needs up to five for two connections).
+    fn crowd(&self) -> usize {
+        let most = usize::try_from(target::capacity() * 4 / 5).unwrap_or(usize::MAX);
+        self.idle.saturating_mul(5).min(most).max(self.idle)
+    }
 }
 
 /// What a ratio is a ratio to.

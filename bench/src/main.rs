@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 }
 
 fn run(mode: Mode) -> anyhow::Result<()> {
-    procfs::raise_descriptor_limit();
+    procfs::raise_descriptor_limit().context("raising the limit of descriptors")?;
     match mode {
         Mode::Serve(args) => {
             let upstream = Upstream::start(args.listen, args.threads).context("listening")?;

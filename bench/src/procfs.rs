@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::sys::time::TimeValLike;
 use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
 
@@ -120,28 +122,28 @@ fn seconds(ticks: u64) -> f64 {
 
 /// CPU seconds of this process so far; 0 if the kernel will not say.
 pub(crate) fn own_cpu_seconds() -> f64 {
-    use nix::sys::resource::{UsageWho, getrusage};
-    use nix::sys::time::TimeValLike;
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
         let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
         micros as f64 / 1e6
     })
 }
 
-/// Lets this process hold as many descriptors as the system allows; returns how many.
-pub(crate) fn raise_descriptor_limit() -> u64 {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+/// Lets this process and its children hold as many descriptors as the system allows.
+///
+/// # Errors
+/// When the limit can be neither read nor changed.
+pub(crate) fn raise_descriptor_limit() -> nix::Result<()> {
     const WANTED: u64 = 65_536;
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
-    // Above the hard limit only root may go; otherwise as far as it allows.
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    // Above the hard limit only the privileged may go; everybody may go up to it.
     let wanted = WANTED.max(hard);
-    if setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted).is_ok() {
-        wanted
-    } else if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
-        hard
-    } else {
-        soft
-    }
+    setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted)
+        .or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, hard, hard))
+}
+
+/// How many descriptors this process may hold; a small number if the kernel will not say.
+pub(crate) fn descriptor_limit() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)
 }
 
 #[cfg(test)]

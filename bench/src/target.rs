@@ -163,8 +163,8 @@ impl Running {
                 text += &String::from_utf8_lossy(&bytes);
             }
         }
-        let tail: Vec<&str> = text.lines().rev().take(5).collect();
-        tail.into_iter().rev().fold(String::new(), |all, line| all + "\n  " + line)
+        let tail: Vec<&str> = text.lines().rev().take(3).map(str::trim).collect();
+        tail.into_iter().rev().fold(String::new(), |all, line| all + " / " + line)
     }
 
     fn signal(&mut self, signal: Signal) {
@@ -231,6 +231,11 @@ fn launch(command: &[String], log: &Path) -> io::Result<Child> {
         .stdout(log.try_clone()?)
         .stderr(log)
         .spawn()
+}
+
+/// Connections that a target of two descriptors each can hold within the system's limit.
+pub(crate) fn capacity() -> u64 {
+    procfs::descriptor_limit().saturating_sub(500) / 2
 }
 
 /// A port that was free a moment ago. Every target sets SO_REUSEADDR, and a start that fails

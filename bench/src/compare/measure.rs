@@ -30,7 +30,7 @@ pub(super) fn one(
     let running = target.start(server.address, &[server.child.id()])?;
     match work {
         Work::Idle => held(plan, &running, plan.idle),
-        Work::IdleMany => held(plan, &running, plan.idle * 5),
+        Work::IdleMany => held(plan, &running, plan.crowd()),
         Work::HalfClose => {
             let report = halfclose::run(&load(plan, &running, 4), 1 << 20)?;
             let mut values = counts(&report);
@@ -40,9 +40,9 @@ pub(super) fn one(
         }
         Work::Upgrade => upgraded(plan, target, &running),
         Work::BusyBesideIdle => {
-            let crowd = Crowd::open(running.address, plan.idle * 5, plan.threads);
+            let crowd = Crowd::open(running.address, plan.crowd(), plan.threads);
             let (values, mut notes) = loaded(plan, &running, work, server)?;
-            if crowd.len() < plan.idle * 5 {
+            if crowd.len() < plan.crowd() {
                 notes = format!("only {} idle beside it; {notes}", crowd.len());
             }
             Ok((values, notes))

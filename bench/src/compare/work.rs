@@ -28,7 +28,7 @@ pub(crate) enum Work {
     PingLarge,
     /// Connections that do nothing.
     Idle,
-    /// Five times as many.
+    /// A larger crowd of them.
     IdleMany,
     /// 100 connections with 64 byte messages.
     Busy,
@@ -143,9 +143,9 @@ impl Work {
             Self::PingSmall => "Ping-pong, 64 B, 32 connections",
             Self::PingLarge => "Ping-pong, 4 KiB, 32 connections",
             Self::Idle => "Idle connections",
-            Self::IdleMany => "Idle connections, five times as many",
+            Self::IdleMany => "Idle connections, the larger crowd",
             Self::Busy => "Ping-pong, 64 B, 100 connections",
-            Self::BusyBesideIdle => "Ping-pong, 64 B, 100 connections beside the idle crowd",
+            Self::BusyBesideIdle => "Ping-pong, 64 B, 100 connections beside the larger idle crowd",
             Self::HalfClose => "Half-close: 1 MiB answered after the client's FIN",
             Self::Upgrade => "Upgrade or reload under load",
         }

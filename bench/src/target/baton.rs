@@ -92,17 +92,18 @@ impl Baton {
     fn config(&self, port: u16, metrics: u16, upstream: SocketAddr) -> Value {
         let targets: Vec<Value> =
             (0..self.targets).map(|_| json!({ "address": upstream.to_string() })).collect();
+        let most = super::capacity();
         let mut config = json!({
             "log": { "level": "error", "path": "" },
             "metrics": { "enabled": true, "listen": format!("127.0.0.1:{metrics}") },
-            "supervisor": { "drainTimeout": "1s", "maxConnections": 20_000 },
+            "supervisor": { "drainTimeout": "1s", "maxConnections": most },
             "rules": [{
                 "name": "bench",
                 "listen": format!("127.0.0.1:{port}"),
                 "mode": "forward",
                 "allowlist": ["127.0.0.0/8"],
-                "maxConnections": 20_000,
-                "maxConnectionsPerIP": 20_000,
+                "maxConnections": most,
+                "maxConnectionsPerIP": most,
                 "targets": targets
             }]
         });
@@ -142,7 +143,7 @@ mod tests {
         baton.targets = 3;
         let config = baton.config(1, 2, "127.0.0.1:3".parse().unwrap());
         assert_eq!(config["supervisor"]["crashRecovery"], json!(false));
-        assert_eq!(config["supervisor"]["maxConnections"], json!(20_000));
+        assert!(config["supervisor"]["maxConnections"].as_u64().is_some_and(|most| most > 0));
         let rule = &config["rules"][0];
         assert_eq!(rule["mode"], json!("normal"));
         assert!(rule.get("allowlist").is_none());

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::{find_program, text, version_line};
+use super::{capacity, find_program, text, version_line};
 
 pub(super) fn version() -> Result<String, String> {
     let missing = || "haproxy is not installed (Debian: apt-get install haproxy)".to_owned();
@@ -18,13 +18,15 @@ pub(super) fn command(
     upstream: SocketAddr,
     splice: bool,
 ) -> io::Result<Vec<String>> {
+    // Pipes take one descriptor more for every two connections.
+    let most = if splice { capacity() * 4 / 5 } else { capacity() };
     let splice =
         if splice { "    option splice-request\n    option splice-response\n" } else { "" };
     let socket = text(&directory.join("admin.sock"));
     let config = format!(
         "global
     nbthread 2
-    maxconn 12000
+    maxconn {most}
     stats socket {socket} mode 600 level admin expose-fd listeners
     log stderr local0 warning
 defaults

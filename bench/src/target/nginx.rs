@@ -29,11 +29,12 @@ pub(super) fn command(
 ) -> io::Result<Vec<String>> {
     let module = text(&module().ok_or(io::ErrorKind::NotFound)?);
     let (pid, log) = (text(&directory.join("pid")), text(&directory.join("error.log")));
+    let limit = crate::procfs::descriptor_limit();
     let config = format!(
         "load_module {module};
 daemon off;
 worker_processes 2;
-worker_rlimit_nofile 65536;
+worker_rlimit_nofile {limit};
 pid {pid};
 error_log {log} warn;
 events {{ worker_connections 32768; }}

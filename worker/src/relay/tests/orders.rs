@@ -41,6 +41,17 @@ fn a_dropped_relay_resets_both_sides() {
 }
 
 #[test]
+fn a_frozen_connection_that_cannot_go_on_is_reset() {
+    use crate::net::testing::accepted_pair;
+    use crate::relay::{Flow, Frozen};
+    let ((client, near), (upstream, far)) = (accepted_pair(), accepted_pair());
+    let empty = || Flow::new(Vec::new());
+    Frozen { client: near, upstream: far, to_upstream: empty(), to_client: empty() }.reset();
+    read_reset(&client);
+    read_reset(&upstream);
+}
+
+#[test]
 fn a_silent_connection_is_cut_when_its_time_is_over_and_not_before() {
     let (client, upstream, relay) = connection();
     assert!(relay.order(Order::Sweep(LIMIT - Duration::from_secs(1), LIMIT)));

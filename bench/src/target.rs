@@ -7,6 +7,7 @@ mod baton;
 mod haproxy;
 mod nginx;
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -167,7 +168,7 @@ impl Running {
         tail.into_iter().rev().fold(String::new(), |all, line| all + " / " + line)
     }
 
-    fn signal(&mut self, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         for pid in self.pids() {
             if let Ok(raw) = i32::try_from(pid) {
                 // It may have ended meanwhile, which is what is wanted.
@@ -176,19 +177,20 @@ impl Running {
         }
     }
 
-    /// Waits until none is left; reaps what became ours.
-    fn await_end(&mut self, patience: Duration) -> bool {
+    /// Waits until none is left; reaps those of `members` that became ours.
+    fn await_end(&mut self, members: &mut BTreeSet<Pid>, patience: Duration) -> bool {
         let until = Instant::now() + patience;
+        let root = self.root();
         loop {
+            let left = self.pids();
+            members.extend(&left);
             let ended = match &mut self.child {
                 Some(child) => child.try_wait().is_ok_and(|status| status.is_some()),
                 None => true,
             };
-            let left = self.pids();
-            let root = self.root();
-            for pid in left.iter().filter(|p| **p != root) {
+            for pid in members.iter().filter(|pid| **pid != root) {
                 if let Ok(raw) = i32::try_from(*pid) {
-                    // Not our child (ECHILD) unless it was orphaned.
+                    // ECHILD unless it was orphaned and came to us: nothing to reap then.
                     let _ = waitpid(nix::unistd::Pid::from_raw(raw), Some(WaitPidFlag::WNOHANG));
                 }
             }
@@ -205,19 +207,17 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Ok(raw) = i32::try_from(self.root())
-            && raw > 0
-        {
-            // The root alone first, so that it can end its workers its own way.
-            let _ = kill(nix::unistd::Pid::from_raw(raw), Signal::SIGTERM);
-            if !self.await_end(STOP) {
-                self.signal(Signal::SIGTERM);
-                if !self.await_end(STOP) {
-                    self.signal(Signal::SIGKILL);
-                    self.await_end(STOP);
-                }
+        let Some(root) = i32::try_from(self.root()).ok().filter(|raw| *raw > 0) else { return };
+        let mut members = BTreeSet::from_iter(self.pids());
+        // The root alone first, so that it can end its workers its own way.
+        let _ = kill(nix::unistd::Pid::from_raw(root), Signal::SIGTERM);
+        for stronger in [Signal::SIGTERM, Signal::SIGKILL] {
+            if self.await_end(&mut members, STOP) {
+                return;
             }
+            self.signal(stronger);
         }
+        self.await_end(&mut members, STOP);
     }
 }
 

@@ -74,13 +74,7 @@ impl Channel {
 
     /// Waits for the next packet and checks its header.
     pub(crate) async fn recv(&self) -> Result<Raw, RecvError> {
-        let received = self.socket.async_io(Interest::READABLE, || {
-            let mut buffer = vec![0; MAX_PACKET];
-            let packet = inherit::receive(self.socket.as_fd(), &mut buffer)?;
-            buffer.truncate(packet.len);
-            Ok((buffer, packet))
-        });
-        match received.await {
+        match self.recv_packet(MAX_PACKET).await {
             Ok((buffer, packet)) => check(buffer, packet),
             // The peer closed its end with messages of this side unread.
             Err(error) if error.raw_os_error() == Some(Errno::ECONNRESET as i32) => {
@@ -88,6 +82,17 @@ impl Channel {
             }
             Err(error) => Err(RecvError::Io(error)),
         }
+    }
+
+    /// Waits for the next packet of at most `longest` bytes, whatever is in it.
+    pub(crate) async fn recv_packet(&self, longest: usize) -> io::Result<(Vec<u8>, Packet)> {
+        let received = self.socket.async_io(Interest::READABLE, || {
+            let mut buffer = vec![0; longest];
+            let packet = inherit::receive(self.socket.as_fd(), &mut buffer)?;
+            buffer.truncate(packet.len);
+            Ok((buffer, packet))
+        });
+        received.await
     }
 }
 

@@ -17,6 +17,7 @@ pub mod frame;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod inherit;
+pub mod keeper;
 mod memfd;
 pub mod message;
 mod role;

@@ -58,9 +58,8 @@ impl Shared {
         fence(Ordering::Release);
     }
 
-    /// Ends a fold that a crash has interrupted after its commit, and a sweep.
+    /// Ends a fold that a crash has interrupted after its commit.
     pub(crate) fn recover(&self) {
-        self.finish_all();
         if let Some(lane) = self.commit().excluded() {
             self.empty(lane);
         }

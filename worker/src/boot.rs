@@ -33,7 +33,6 @@ mod limits;
 mod service;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 
 use service::{ServeError, Service, shard_count};
 

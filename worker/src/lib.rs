@@ -14,6 +14,7 @@ pub mod classify;
 pub mod dial;
 pub mod flow;
 mod generation;
+pub mod keeper;
 mod lifecycle;
 mod logging;
 mod names;

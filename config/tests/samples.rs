@@ -125,11 +125,11 @@ fn the_service_sample_sets_every_field_of_the_supervisor() {
 fn the_committed_schema_is_fresh() {
     let file = folder().join("schema.json");
     let committed = std::fs::read_to_string(&file).unwrap_or_default();
-    if committed != schema() && std::env::var_os("BATON_UPDATE").is_some() {
+    if committed != schema() && std::env::var_os("BATON_BLESS").is_some() {
         std::fs::write(&file, schema()).unwrap();
         return;
     }
-    assert!(committed == schema(), "schema.json is stale: run this test with BATON_UPDATE=1");
+    assert!(committed == schema(), "schema.json is stale: run this test with BATON_BLESS=1");
 }
 
 #[test]

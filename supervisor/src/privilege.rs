@@ -5,6 +5,7 @@
 //! a process that changed its user may no longer look into its own `/proc/self/fd`.
 
 use std::fmt;
+use std::str::FromStr;
 
 use baton_config::model::User;
 use nix::unistd::{Gid, Uid, User as Account};
@@ -21,6 +22,17 @@ pub struct Identity {
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.uid, self.gid)
+    }
+}
+
+impl FromStr for Identity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text
+            .split_once(':')
+            .and_then(|(uid, gid)| Some(Self { uid: uid.parse().ok()?, gid: gid.parse().ok()? }));
+        parsed.ok_or_else(|| format!("{text:?} is not UID:GID"))
     }
 }
 

@@ -7,6 +7,8 @@
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
+use baton_handoff::message::{Generation, Prepare};
+
 pub mod accept;
 mod admin;
 mod boot;
@@ -28,6 +30,17 @@ mod shard;
 #[cfg(test)]
 mod testkit;
 pub mod upstream;
+
+/// Checks a configuration as far as it can be without a socket: what a worker would refuse.
+/// `source` is how problems name it.
+///
+/// # Errors
+/// Every problem, one line each.
+pub fn check(source: &str, config: &[u8]) -> Result<(), Vec<String>> {
+    let prepare =
+        Prepare { generation: Generation(0), source: source.to_owned(), config: config.to_owned() };
+    generation::blueprint::draw(&prepare, None).map(|_| ())
+}
 
 /// Runs this process as a worker until its supervisor or a signal ends it.
 ///

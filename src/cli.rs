@@ -1,0 +1,143 @@
+//! The command line: definitions only; each subcommand's work is in a file of its own.
+
+mod check;
+mod control;
+mod generate;
+mod metrics;
+mod run;
+mod status;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::output::{self, Failure};
+
+/// What `--version` prints; a package build sets the two variables.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("BATON_COMMIT"),
+    ", built ",
+    env!("BATON_BUILD_DATE"),
+    ")"
+);
+
+/// A TCP gateway that never drops the baton.
+#[derive(Debug, Parser)]
+#[command(name = "baton", version = VERSION, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "Examples:
+  baton check --config /etc/baton/setting.json
+  baton run --config /etc/baton/setting.json
+  baton run -L 'tcp://:8080/:8081,:8082?strategy=round'
+  baton reload && baton status
+  baton upgrade --binary /usr/local/bin/baton.new
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 no instance is running.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Without a subcommand: run in the foreground.
+    #[command(flatten)]
+    bare: BareArgs,
+}
+
+#[derive(Debug, Args)]
+struct BareArgs {
+    #[command(flatten)]
+    run: run::RunArgs,
+    /// Check the configuration and exit (the same as `baton check`).
+    #[arg(long)]
+    check_config: bool,
+    /// Introduce this binary to a supervisor and exit.
+    #[arg(long, hide = true)]
+    self_check: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run in the foreground: supervisor and worker.
+    Run(run::RunArgs),
+    /// Check a configuration without binding anything.
+    Check(check::CheckArgs),
+    /// Read the configuration again and switch to it; listeners and connections stay.
+    Reload(control::ReloadArgs),
+    /// Replace the running worker by a new process, of the installed or a given binary.
+    Upgrade(control::UpgradeArgs),
+    /// Show processes, listeners and transitions.
+    Status(status::StatusArgs),
+    /// Print the counters, also when no worker lives.
+    Metrics(metrics::MetricsArgs),
+    /// Drain and end the instance.
+    Stop(control::StopArgs),
+    /// Watch a live gateway being reloaded, upgraded and killed under load.
+    Demo(crate::demo::DemoArgs),
+    /// Print the JSON Schema, the man page or shell completions.
+    Generate(generate::GenerateArgs),
+    /// The worker's role, started by the supervisor.
+    #[command(hide = true)]
+    Worker(crate::worker_role::WorkerArgs),
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ConfigArg {
+    /// Configuration file [default: $BATON_CONFIG, $MOTO_CONFIG or config/setting.json].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// Which instance a client command talks to.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct InstanceArgs {
+    /// Runtime directory of the instance.
+    #[arg(long, env = "BATON_RUNTIME_DIR", value_name = "DIR")]
+    pub(crate) runtime_dir: Option<PathBuf>,
+    /// Find the instance by its configuration file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// One JSON object a line instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Parses the arguments and does what they say.
+pub(crate) fn run() -> ExitCode {
+    let cli = match Cli::command().try_get_matches().and_then(|m| Cli::from_arg_matches(&m)) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(failure) => output::report(&failure),
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
+    let Some(command) = cli.command else {
+        return bare(cli.bare);
+    };
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Check(args) => check::run(&args),
+        Command::Reload(args) => control::reload(&args),
+        Command::Upgrade(args) => control::upgrade(args),
+        Command::Status(args) => status::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
+        Command::Stop(args) => control::stop(&args),
+        Command::Demo(args) => crate::demo::run(&args),
+        Command::Generate(args) => generate::run(&args, &mut Cli::command()),
+        Command::Worker(args) => Ok(crate::worker_role::run(&args)),
+    }
+}
+
+fn bare(args: BareArgs) -> Result<ExitCode, Failure> {
+    if args.self_check {
+        return crate::worker_role::introduce();
+    }
+    if args.check_config {
+        return check::run(&check::CheckArgs::of(args.run));
+    }
+    run::run(args.run)
+}

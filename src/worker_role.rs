@@ -1,0 +1,53 @@
+//! The worker's role: gives up what it was started with, then runs the engine.
+
+use std::process::ExitCode;
+
+use baton_supervisor::privilege::Identity;
+use baton_supervisor::program::SelfCheck;
+use clap::Args;
+use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
+
+use crate::output::{self, Failure};
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkerArgs {
+    /// Become this user and group first.
+    #[arg(long, value_name = "UID:GID")]
+    identity: Option<Identity>,
+}
+
+pub(crate) fn run(args: &WorkerArgs) -> ExitCode {
+    if let Some(identity) = args.identity
+        && let Err(error) = become_user(identity)
+    {
+        return output::report(&anyhow::anyhow!("cannot become {identity}: {error}").into());
+    }
+    if let Err(error) = nix::sys::prctl::set_no_new_privs() {
+        return output::report(&anyhow::anyhow!("cannot set no_new_privs: {error}").into());
+    }
+    match baton_handoff::inherit::control_socket() {
+        Ok(control) => baton_worker::run(control),
+        Err(error) => output::report(
+            &anyhow::anyhow!("baton worker is started by the supervisor, not by hand: {error}")
+                .into(),
+        ),
+    }
+}
+
+/// From root to nobody special; the kernel clears every capability with the last call.
+fn become_user(identity: Identity) -> nix::Result<()> {
+    setgroups(&[])?;
+    setgid(Gid::from_raw(identity.gid))?;
+    setuid(Uid::from_raw(identity.uid))
+}
+
+/// Answers a supervisor that looks at this binary before it starts it.
+pub(crate) fn introduce() -> Result<ExitCode, Failure> {
+    let check = SelfCheck {
+        version: env!("CARGO_PKG_VERSION").into(),
+        protocol_min: baton_handoff::version::OURS.min().0,
+        protocol_max: baton_handoff::version::OURS.max().0,
+    };
+    output::print(&format!("{}\n", serde_json::to_string(&check)?))?;
+    Ok(ExitCode::SUCCESS)
+}

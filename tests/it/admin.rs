@@ -1,0 +1,126 @@
+//! The admin listener, and counters that outlive processes.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::json;
+
+use crate::harness::{Instance, Loopback, Upstream, until};
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+fn request(address: SocketAddr, method: &str, path: &str) -> std::io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let (head, body) = text.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::InvalidData)?;
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    Ok(Answer { status, head: head.to_lowercase(), body: body.to_owned() })
+}
+
+fn get(address: SocketAddr, path: &str) -> Answer {
+    request(address, "GET", path).unwrap()
+}
+
+fn setting() -> (Instance, SocketAddr, SocketAddr, Upstream) {
+    let loopback = Loopback::unique();
+    let upstream = Upstream::echo(loopback.next());
+    let [entry, admin] = std::array::from_fn(|_| loopback.next());
+    let instance = Instance::start(&json!({
+        "metrics": { "enabled": true, "listen": admin.to_string() },
+        "supervisor": { "watch": "0s" },
+        "rules": [{ "name": "r", "listen": entry.to_string(), "mode": "normal",
+                    "targets": [{ "address": upstream.address().to_string() }] }]
+    }));
+    (instance, entry, admin, upstream)
+}
+
+fn exchange(entry: SocketAddr) {
+    let mut stream = TcpStream::connect(entry).unwrap();
+    stream.write_all(b"ping").unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
+}
+
+#[test]
+fn a116_to_a118_the_paths_answer_as_documented() {
+    let (instance, _entry, admin, _upstream) = setting();
+    let health = get(admin, "/healthz");
+    assert_eq!((health.status, health.body.trim()), (200, "ok"));
+    assert_eq!(get(admin, "/readyz").status, 200);
+    let metrics = get(admin, "/metrics");
+    assert_eq!(metrics.status, 200);
+    assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"), "{}", metrics.head);
+    assert!(metrics.body.contains("baton_build_info{"), "{}", metrics.body);
+    assert_eq!(request(admin, "POST", "/metrics").unwrap().status, 405);
+    assert_eq!(request(admin, "HEAD", "/metrics").unwrap().status, 200);
+    assert_eq!(get(admin, "/nothing").status, 404);
+    instance.stop();
+}
+
+#[test]
+fn a119_a_connection_shows_in_every_family_it_belongs_to() {
+    let (instance, entry, admin, upstream) = setting();
+    exchange(entry);
+    let target = upstream.address();
+    let wanted = [
+        r#"baton_connections_accepted_total{mode="normal",rule="r"} 1"#.to_owned(),
+        r#"baton_connections_active{mode="normal",rule="r"} 0"#.to_owned(),
+        format!(r#"baton_dial_attempts_total{{rule="r",target="{target}"}} 1"#),
+        format!(r#"baton_dial_success_total{{rule="r",target="{target}"}} 1"#),
+        "baton_relay_bytes_total".to_owned(),
+        "baton_relay_duration_seconds".to_owned(),
+        "baton_routing_generation 1".to_owned(),
+    ];
+    until("every family has it", || {
+        let body = get(admin, "/metrics").body;
+        wanted.iter().all(|line| body.contains(line)).then_some(())
+    });
+    instance.stop();
+}
+
+#[test]
+fn scrapes_survive_upgrades_and_crashes_and_no_counter_falls() {
+    let (instance, entry, admin, _upstream) = setting();
+    let mut last = 0.0;
+    for round in 0..6 {
+        exchange(entry);
+        let old = instance.serving();
+        if round % 2 == 0 {
+            instance.expect_ok(&["upgrade"]);
+        } else {
+            instance.kill_worker(old);
+            instance.wait_replaced(old);
+        }
+        let body = until("a scrape", || request(admin, "GET", "/metrics").ok()).body;
+        let accepted: f64 = body
+            .lines()
+            .find_map(|line| line.strip_prefix("baton_connections_accepted_total{"))
+            .and_then(|rest| rest.rsplit(' ').next()?.parse().ok())
+            .unwrap();
+        assert!(accepted >= last, "accepted fell from {last} to {accepted}");
+        last = accepted;
+    }
+    assert_eq!(last, 6.0);
+    instance.stop();
+}
+
+#[test]
+fn counters_go_on_after_the_whole_instance_was_restarted() {
+    let (mut instance, entry, _admin, upstream) = setting();
+    exchange(entry);
+    let before = instance.metric("baton_connections_accepted_total");
+    assert_eq!(before, 1.0);
+    let config = instance.config();
+    instance.expect_ok(&["stop"]);
+    assert!(instance.wait_end().success());
+    let again = instance.restart(&config);
+    exchange(entry);
+    assert_eq!(again.metric("baton_connections_accepted_total"), 2.0);
+    drop(upstream);
+    again.stop();
+}

@@ -1,0 +1,131 @@
+//! The command line: what it says and with which code it leaves.
+
+use crate::harness::{Outcome, Scratch, baton};
+
+fn run(args: &[&str]) -> Outcome {
+    baton().args(args).output().unwrap().into()
+}
+
+const GOOD: &str = r#"{ "rules": [ { "name": "r", "listen": "127.0.0.1:1", "mode": "normal",
+                        "targets": [ { "address": "127.0.0.1:2" } ] } ] }"#;
+
+#[test]
+fn a3_check_says_ok_with_the_number_of_rules_and_binds_nothing() {
+    let scratch = Scratch::new();
+    let file = scratch.file("good.json", GOOD).display().to_string();
+    for args in [vec!["check", "--config", &file], vec!["--check-config", "--config", &file]] {
+        let outcome = run(&args);
+        assert_eq!(outcome.code, 0, "{outcome:?}");
+        assert_eq!(outcome.stdout, format!("config ok: {file} (1 rule)\n"));
+    }
+}
+
+#[test]
+fn every_problem_comes_with_its_place() {
+    let scratch = Scratch::new();
+    let bad = "{\n  \"rulez\": [],\n  \"log\": { \"level\": \"loud\" }\n}\n";
+    let file = scratch.file("bad.json", bad).display().to_string();
+    let outcome = run(&["check", "--config", &file]);
+    assert_eq!(outcome.code, 1);
+    assert_eq!(outcome.stdout, "");
+    let places: Vec<_> = outcome.stderr.lines().filter(|l| l.starts_with(&file)).collect();
+    assert!(places.len() >= 3, "{outcome:?}");
+    assert!(outcome.stderr.contains(&format!("{file}:2:3: $.rulez: ")), "{outcome:?}");
+    assert!(outcome.stderr.contains("did you mean \"rules\"?"), "{outcome:?}");
+}
+
+#[test]
+fn a33_a_pattern_that_does_not_compile_is_found_by_check() {
+    let scratch = Scratch::new();
+    let bad = GOOD
+        .replace("normal", "regex")
+        .replace("\"127.0.0.1:2\"", "\"127.0.0.1:2\", \"regexp\": \"(\"");
+    let file = scratch.file("bad.json", bad).display().to_string();
+    let outcome = run(&["check", "--config", &file]);
+    assert_eq!(outcome.code, 1);
+    assert!(outcome.stderr.contains("$.rules[0].targets[0].regexp: invalid regexp"), "{outcome:?}");
+}
+
+#[test]
+fn a2_the_environment_names_the_file_and_an_empty_variable_counts_as_unset() {
+    let scratch = Scratch::new();
+    let file = scratch.file("good.json", GOOD);
+    let check = |baton_config: &str, moto_config: &str| -> Outcome {
+        baton()
+            .arg("check")
+            .current_dir(scratch.path())
+            .env("BATON_CONFIG", baton_config)
+            .env("MOTO_CONFIG", moto_config)
+            .output()
+            .unwrap()
+            .into()
+    };
+    let good = file.to_str().unwrap();
+    assert_eq!(check(good, "/nonexistent").code, 0);
+    assert_eq!(check("", good).code, 0);
+    let outcome = check("", "");
+    assert_eq!(outcome.code, 1);
+    assert!(outcome.stderr.contains("config/setting.json"), "{outcome:?}");
+}
+
+#[test]
+fn a4_the_version_prints_and_leaves() {
+    let outcome = run(&["--version"]);
+    assert_eq!(outcome.code, 0);
+    assert!(outcome.stdout.starts_with(concat!("baton ", env!("CARGO_PKG_VERSION"), " (commit ")));
+}
+
+#[test]
+fn a_url_compiles_to_the_same_model() {
+    let outcome = run(&[
+        "check",
+        "--print",
+        "-L",
+        "tcp://127.0.0.1:8080/:8081,:8082?strategy=round&maxFails=1&failTimeout=30s",
+    ]);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let config: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(config["rules"][0]["mode"], "forward");
+    assert_eq!(config["rules"][0]["targets"].as_array().unwrap().len(), 2);
+
+    let outcome = run(&["check", "-L", "tcp://:8080/:8081?stratgy=round"]);
+    assert_eq!(outcome.code, 1);
+    assert!(outcome.stderr.contains("did you mean \"strategy\"?"), "{outcome:?}");
+    assert_eq!(run(&["run", "--config", "x", "-L", "tcp://:1/:2"]).code, 2);
+}
+
+#[test]
+fn what_can_be_generated_is() {
+    let schema = run(&["generate", "schema"]);
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&schema.stdout).unwrap()["properties"]
+            .is_object()
+    );
+    assert!(run(&["generate", "man"]).stdout.contains(".TH baton"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(run(&["generate", "completions", shell]).stdout.contains("baton"), "{shell}");
+    }
+    assert_eq!(run(&["generate", "nonsense"]).code, 2);
+}
+
+#[test]
+fn a_worker_is_not_started_by_hand() {
+    let outcome = run(&["worker"]);
+    assert_eq!(outcome.code, 1);
+    assert!(outcome.stderr.contains("started by"), "{outcome:?}");
+}
+
+#[test]
+fn clients_without_an_instance_say_so_with_their_own_code() {
+    for command in ["status", "reload", "upgrade", "stop", "metrics"] {
+        let outcome = run(&[command, "--runtime-dir", "/nonexistent"]);
+        assert_eq!(outcome.code, 3, "{command}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a5_what_is_not_understood_is_a_usage_error() {
+    for args in [&["frobnicate"][..], &["run", "--nonsense"], &["status", "stray"]] {
+        assert_eq!(run(args).code, 2, "{args:?}");
+    }
+}

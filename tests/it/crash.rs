@@ -1,0 +1,79 @@
+//! A worker that is killed, and what stays.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::harness::{Instance, Loopback, Storm, Upstream};
+
+fn setting() -> (Instance, SocketAddr, Upstream) {
+    let loopback = Loopback::unique();
+    let upstream = Upstream::echo(loopback.next());
+    let entry = loopback.next();
+    let instance = Instance::start(&json!({
+        "rules": [{ "name": "echo", "listen": entry.to_string(), "mode": "normal",
+                    "maxConnectionsPerIP": 4096,
+                    "targets": [{ "address": upstream.address().to_string() }] }]
+    }));
+    (instance, entry, upstream)
+}
+
+#[test]
+fn twenty_kills_under_a_storm_refuse_nobody_and_lose_no_count() {
+    let (instance, entry, _upstream) = setting();
+    let storm = Storm::start(entry, 4);
+    let inode = instance.status()["listeners"][0]["inode"].clone();
+    let mut accepted = 0.0;
+    for _ in 0..20 {
+        storm.wait_served(20);
+        let now = instance.metric("baton_connections_accepted_total");
+        assert!(now >= accepted, "accepted went from {accepted} to {now}");
+        accepted = now;
+        let old = instance.serving();
+        instance.kill_worker(old);
+        instance.wait_replaced(old);
+    }
+    storm.wait_served(20);
+    let report = storm.finish();
+    assert_eq!((report.refused, report.corrupt), (0, 0), "{report:?}");
+    assert!(instance.metric("baton_connections_accepted_total") >= report.served as f64);
+    assert_eq!(instance.metric("baton_worker_restarts_total"), 20.0);
+    assert_eq!(instance.status()["listeners"][0]["inode"], inode, "the same socket");
+    instance.stop();
+}
+
+#[test]
+fn two_hundred_connections_parked_while_no_worker_runs_are_served() {
+    let (instance, entry, _upstream) = setting();
+    // A stopped worker accepts nothing and is not replaced before it is noticed.
+    let old = instance.serving();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(old as i32), Signal::SIGSTOP).unwrap();
+    let parked: Vec<_> = (0..200).map(|_| TcpStream::connect(entry).unwrap()).collect();
+    instance.kill_worker(old);
+    for mut stream in parked {
+        stream.write_all(b"ping").unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"ping");
+    }
+    instance.stop();
+}
+
+#[test]
+fn a_worker_killed_during_a_reload_fails_the_reload_and_is_replaced() {
+    let (instance, entry, _upstream) = setting();
+    let storm = Storm::start(entry, 2);
+    for _ in 0..5 {
+        let old = instance.serving();
+        let mut reload = instance.command(&["reload"]).spawn().unwrap();
+        instance.kill_worker(old);
+        let _either = reload.wait().unwrap();
+        instance.wait_replaced(old);
+        storm.wait_served(10);
+    }
+    let report = storm.finish();
+    assert_eq!((report.refused, report.corrupt), (0, 0), "{report:?}");
+    instance.stop();
+}

@@ -1,0 +1,31 @@
+//! Which crates may know which: the last column of ARCHITECTURE.md's code map.
+
+use std::process::Command;
+
+/// Package → what must not be among its normal dependencies.
+const FORBIDDEN: [(&str, &[&str]); 5] = [
+    ("baton-config", &["tokio", "regex", "hyper", "baton-handoff", "baton-metrics"]),
+    ("baton-handoff", &["baton-config", "baton-metrics", "regex", "hyper"]),
+    ("baton-metrics", &["tokio", "hyper", "baton-config", "baton-handoff"]),
+    ("baton-supervisor", &["baton-worker", "regex", "hyper", "clap", "rustls", "hickory-resolver"]),
+    ("baton-worker", &["baton-supervisor", "clap"]),
+];
+
+#[test]
+fn no_crate_depends_on_what_it_must_not_know() {
+    for (package, forbidden) in FORBIDDEN {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}"])
+            .args(["--package", package])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let tree = String::from_utf8(output.stdout).unwrap();
+        let known: Vec<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert!(known.contains(&package), "{tree}");
+        for name in forbidden {
+            assert!(!known.contains(name), "{package} depends on {name}");
+        }
+    }
+}

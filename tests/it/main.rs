@@ -1,0 +1,29 @@
+//! The real binary, driven from outside: one test target, a module a subject.
+//!
+//! Every test has a scratch directory, loopback addresses and a mark of its own, so all run in
+//! parallel; it waits for what it can observe and never for a time; and it fails when it leaves a
+//! process behind.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking, and says on the terminal why it is skipped"
+)]
+
+mod harness;
+
+mod admin;
+mod admission;
+mod cli;
+mod crash;
+mod dependencies;
+mod forward;
+mod privilege;
+mod relay;
+mod reload;
+mod stop;
+mod systemd;
+mod upgrade;

@@ -1,0 +1,170 @@
+//! All or nothing.
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::{Instance, Loopback, Streams, Upstream, until};
+
+fn rule(name: &str, listen: SocketAddr, target: SocketAddr) -> Value {
+    json!({ "name": name, "listen": listen.to_string(), "mode": "normal",
+            "targets": [{ "address": target.to_string() }] })
+}
+
+fn ask(entry: SocketAddr) -> String {
+    let mut answer = String::new();
+    TcpStream::connect(entry).unwrap().read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn new_connections_follow_the_new_rules_and_old_ones_the_old() {
+    let loopback = Loopback::unique();
+    let echo = Upstream::echo(loopback.next());
+    let named = Upstream::named(loopback.next(), "new");
+    let entry = loopback.next();
+    let instance = Instance::start(&json!({ "rules": [rule("r", entry, echo.address())] }));
+    let streams = Streams::open(entry, 2);
+
+    instance.configure(&json!({ "rules": [rule("r", entry, named.address())] }));
+    let said = instance.expect_ok(&["reload"]);
+
+    assert!(said.contains("generation 2"), "{said}");
+    assert_eq!(ask(entry), "new");
+    streams.wait_frames(10);
+    for result in streams.finish() {
+        assert!(result.unwrap() > 0);
+    }
+    instance.stop();
+}
+
+#[test]
+fn a_busy_port_among_three_new_ones_changes_nothing() {
+    let loopback = Loopback::unique();
+    let named = Upstream::named(loopback.next(), "one");
+    let [entry, first, busy, third] = std::array::from_fn(|_| loopback.next());
+    let config = json!({ "rules": [rule("r", entry, named.address())] });
+    let instance = Instance::start(&config);
+    let taken = TcpListener::bind(busy).unwrap();
+
+    let target = named.address();
+    instance.configure(&json!({ "rules": [
+        rule("a", first, target), rule("b", busy, target), rule("c", third, target)] }));
+    let outcome = instance.run(&["reload"]);
+
+    assert_eq!(outcome.code, 1, "{outcome:?}");
+    let expected = format!("listen b at {busy}: Address already in use (os error 98)");
+    assert!(outcome.stderr.contains(&expected), "{outcome:?}");
+    assert_eq!(ask(entry), "one");
+    TcpListener::bind(first).expect("nothing was left bound");
+    assert_eq!(instance.status()["last_transition"]["result"], "failed");
+    drop(taken);
+    instance.expect_ok(&["reload"]);
+    assert_eq!(ask(third), "one");
+    TcpListener::bind(entry).expect("the listener nobody wants any more is closed");
+    instance.stop();
+}
+
+#[test]
+fn every_problem_of_a_broken_file_is_told_and_nothing_changes() {
+    let loopback = Loopback::unique();
+    let named = Upstream::named(loopback.next(), "kept");
+    let entry = loopback.next();
+    let config = json!({ "rules": [rule("r", entry, named.address())] });
+    let instance = Instance::start(&config);
+
+    instance.configure(
+        &json!({ "rules": [{ "name": "r", "listen": entry.to_string(), "mode": "normla",
+                                            "target": [] }] }),
+    );
+    let outcome = instance.run(&["reload"]);
+
+    assert_eq!(outcome.code, 1);
+    assert!(outcome.stderr.contains("did you mean \"normal\"?"), "{outcome:?}");
+    assert!(outcome.stderr.contains("did you mean \"targets\"?"), "{outcome:?}");
+    assert_eq!(ask(entry), "kept");
+    assert_eq!(instance.status()["workers"][0]["generation"], 1);
+
+    instance.scratch().file("setting.json", "{ not json");
+    assert_eq!(instance.run(&["reload"]).code, 1);
+    std::fs::remove_file(instance.scratch().path().join("setting.json")).unwrap();
+    assert_eq!(instance.run(&["reload"]).code, 1);
+    assert_eq!(ask(entry), "kept");
+    instance.stop();
+}
+
+#[test]
+fn equal_rules_are_no_change_and_a_section_of_the_process_needs_a_restart() {
+    let loopback = Loopback::unique();
+    let named = Upstream::named(loopback.next(), "x");
+    let entry = loopback.next();
+    let mut config = json!({ "rules": [rule("r", entry, named.address())] });
+    let instance = Instance::start(&config);
+
+    instance.expect_ok(&["reload"]);
+    let status = instance.status();
+    assert_eq!(status["workers"][0]["generation"], 1);
+    assert_eq!(status["last_transition"]["result"], "unchanged");
+
+    config["log"] = json!({ "level": "debug" });
+    instance.configure(&config);
+    let outcome = instance.run(&["reload"]);
+    assert_eq!(outcome.code, 1);
+    assert!(outcome.stderr.contains("needs a restart: log.level"), "{outcome:?}");
+    instance.stop();
+}
+
+#[test]
+fn a_hundred_signals_at_once_coalesce() {
+    let loopback = Loopback::unique();
+    let named = Upstream::named(loopback.next(), "x");
+    let entry = loopback.next();
+    let mut config = json!({ "rules": [rule("r", entry, named.address())] });
+    let instance = Instance::start(&config);
+    config["rules"][0]["timeout"] = json!(1234);
+    instance.configure(&config);
+    for _ in 0..100 {
+        instance.signal(Signal::SIGHUP);
+    }
+    until("the reload happened", || {
+        (instance.status()["workers"][0]["generation"] == 2).then_some(())
+    });
+    instance.wait_for("it is quiet again", |status| status["transition"].is_null().then_some(()));
+    assert_eq!(instance.status()["workers"][0]["generation"], 2);
+    assert!(instance.metric("baton_reloads_total") < 100.0);
+    instance.stop();
+}
+
+#[test]
+fn a_ninth_draining_generation_is_refused() {
+    let loopback = Loopback::unique();
+    let echo = Upstream::echo(loopback.next());
+    let entry = loopback.next();
+    let mut config = json!({ "rules": [rule("r", entry, echo.address())] });
+    let instance = Instance::start(&config);
+    let mut held = Vec::new();
+    for round in 1..=8 {
+        held.push(Streams::open(entry, 1));
+        config["rules"][0]["timeout"] = json!(1000 + round);
+        instance.configure(&config);
+        instance.expect_ok(&["reload"]);
+    }
+    held.push(Streams::open(entry, 1));
+    config["rules"][0]["timeout"] = json!(999);
+    instance.configure(&config);
+    let outcome = instance.run(&["reload"]);
+    assert_eq!(outcome.code, 1);
+    assert!(
+        outcome.stderr.contains("reload refused: 8 generations are still draining"),
+        "{outcome:?}"
+    );
+    for streams in held {
+        for result in streams.finish() {
+            result.unwrap();
+        }
+    }
+    until("a place is free again", || (instance.run(&["reload"]).code == 0).then_some(()));
+    instance.stop();
+}

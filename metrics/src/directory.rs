@@ -7,8 +7,7 @@
 //!
 //! A descriptor's `users` word has a bit for each lane that holds the series. [`Shared::hold`]
 //! sets it, [`Shared::let_go`] clears it, and a sweep takes the descriptor back by exchanging
-//! "no users" for [`FREEING`]: a holder that comes at that moment sees the flag and registers
-//! anew. The `state` word's number changes whenever a descriptor changes hands; a reader that
+//! "no users" for [`FREEING`]: who comes at that moment sees the flag and registers anew. The `state` word's number changes whenever a descriptor changes hands; a reader that
 //! finds the same state before and after has read one series, not a mix of two.
 //!
 //! Limits: two processes that insert the same key at the very moment of a sweep may make two
@@ -18,14 +17,12 @@ mod alloc;
 mod entry;
 mod reclaim;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 pub(crate) use self::entry::{Absent, Entry, Phase, Registered, Room, State};
 use self::entry::{KeyPlace, checksum};
 use crate::key::Meta;
 use crate::layout::{desc, head, high, low};
 use crate::shared::{Descriptor, Shared};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, unix_ms};
 
 /// In `users`: its last holder died. It stays visible until a sweep finds its rule gone.
 pub(crate) const ORPHAN: u64 = 1 << 62;
@@ -116,7 +113,9 @@ impl Shared {
         }
         let index = low(slot).checked_sub(1)? as usize;
         let entry = self.entry(index).ok()?;
-        (entry.key == key.bytes).then_some((index, entry.state))
+        // One that is being taken back is gone, even if whoever does it has died over it.
+        let is_it = entry.key == key.bytes && entry.users & FREEING == 0;
+        is_it.then_some((index, entry.state))
     }
 
     /// The slots in which a key of this hash may be, in order.
@@ -167,9 +166,7 @@ impl Shared {
                 Ordering::Relaxed,
             );
         }
-        let created = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+        let created = unix_ms();
         descriptor[desc::HASH].store(key.hash, Ordering::Relaxed);
         descriptor[desc::META].store(meta.pack(), Ordering::Relaxed);
         descriptor[desc::KEY].store(place.pack(), Ordering::Relaxed);

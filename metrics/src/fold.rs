@@ -58,8 +58,9 @@ impl Shared {
         fence(Ordering::Release);
     }
 
-    /// Ends a fold that a crash has interrupted after its commit.
+    /// Ends a fold that a crash has interrupted after its commit, and a sweep.
     pub(crate) fn recover(&self) {
+        self.finish_all();
         if let Some(lane) = self.commit().excluded() {
             self.empty(lane);
         }

@@ -123,7 +123,7 @@ impl Lane {
         });
         if let Some(entry) = free.and_then(|lane| shared.layout.lanes.at(lane)) {
             let before = shared.words.fetch_add(head::CLAIMS, 1).unwrap_or(0);
-            shared.words.store(entry + LANE_CLAIM, before + 1, Ordering::Relaxed);
+            shared.words.store(entry + LANE_CLAIM, before.wrapping_add(1), Ordering::Relaxed);
             shared.words.store(entry + LANE_NAMESPACE, pid_namespace(), Ordering::Relaxed);
         }
         Self::on(shared, free, None)
@@ -317,7 +317,7 @@ impl Shared {
     /// Index of the word that is `cell` of `lane`, with a block taken from the pool if the lane
     /// has none there. Only the lane's owner calls it, under its book's lock. A `further` lane
     /// of a process leaves half of the pool to first lanes.
-    fn own_block(&self, lane: usize, cell: usize, further: bool) -> Option<usize> {
+    pub(crate) fn own_block(&self, lane: usize, cell: usize, further: bool) -> Option<usize> {
         if let Some(word) = self.lane_cell(lane, cell) {
             return Some(word);
         }

@@ -22,6 +22,7 @@ mod header;
 
 use header::HEADER_WORDS;
 pub use header::LayoutError;
+#[cfg_attr(loom, allow(unused_imports))]
 pub(crate) use header::{Identity, head};
 
 /// Smallest region, bytes.

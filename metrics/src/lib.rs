@@ -22,17 +22,27 @@
 //! `unsafe` is confined to `region::mapping`, which turns a mapped file into a slice of atomic
 //! words; everything else is ordinary safe code over that slice.
 
+// A model needs the protocols, not the files and texts around them.
+#![cfg_attr(loom, allow(dead_code))]
+
 pub mod catalog;
 mod cell;
 #[cfg(not(loom))]
 mod collector;
+#[cfg(all(test, not(loom)))]
+mod crash_tests;
 mod directory;
 mod fold;
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod fuzz;
 #[cfg(not(loom))]
 mod import;
 mod key;
 mod lane;
 mod layout;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod owner;
 mod record;
 #[cfg(not(loom))]

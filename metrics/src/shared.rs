@@ -108,7 +108,7 @@ impl Shared {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
 impl Shared {
     /// A region in process memory, for tests and models.
     pub(crate) fn in_memory(counts: &crate::layout::Counts, words: u32) -> Self {

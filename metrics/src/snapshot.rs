@@ -19,7 +19,7 @@ use crate::shared::{Holder, Shared};
 use crate::sync::{Ordering, fence};
 
 /// Looks at a region in which folds follow each other; each looks at everything.
-const LOOKS: usize = 64;
+const LOOKS: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// All families, by name.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -162,15 +162,11 @@ impl Shared {
         live: impl Fn(&Holder) -> bool,
         guard: &mut Guard,
     ) -> Result<Snapshot, Busy> {
-        for _ in 0..LOOKS {
-            let commit = self.commit();
+        let (mut raw, damaged) = self.consistently(|commit, holders| {
+            let held: Vec<(usize, bool)> =
+                holders.iter().map(|holder| (holder.lane, live(holder))).collect();
             let (items, damaged) = self.decode();
-            let held: Vec<(usize, bool)> = self
-                .held_lanes()
-                .filter(|holder| commit.excluded() != Some(holder.lane))
-                .map(|holder| (holder.lane, live(&holder)))
-                .collect();
-            let mut raw: Vec<(Item, Vec<u64>)> = self
+            let raw: Vec<(Item, Vec<u64>)> = self
                 .visible(items)
                 .into_iter()
                 .filter_map(|item| {
@@ -178,18 +174,33 @@ impl Shared {
                     self.unchanged(item.entry.index, item.entry.state).then_some((item, cells))
                 })
                 .collect();
+            (raw, damaged)
+        })?;
+        guard.retain(&raw);
+        for (item, cells) in &mut raw {
+            if matches!(item.entry.meta.entity, Entity::Counter | Entity::Histogram) {
+                guard.raise(&item.entry, cells);
+            }
+        }
+        let dropped = self.words.load(head::DROPPED, Ordering::Relaxed);
+        Ok(Snapshot { families: assemble(raw, dropped), damaged })
+    }
+
+    /// Looks until no fold has come between: `look` is given the commit and the lanes that are
+    /// not yet in the base it names.
+    pub(crate) fn consistently<T>(
+        &self,
+        mut look: impl FnMut(Commit, &[Holder]) -> T,
+    ) -> Result<T, Busy> {
+        for _ in 0..LOOKS {
+            let commit = self.commit();
+            let holders: Vec<Holder> =
+                self.held_lanes().filter(|holder| commit.excluded() != Some(holder.lane)).collect();
+            let seen = look(commit, &holders);
             fence(Ordering::Acquire);
-            if Commit(self.words.load(head::COMMIT, Ordering::Relaxed)) != commit {
-                continue;
+            if Commit(self.words.load(head::COMMIT, Ordering::Relaxed)) == commit {
+                return Ok(seen);
             }
-            guard.retain(&raw);
-            for (item, cells) in &mut raw {
-                if matches!(item.entry.meta.entity, Entity::Counter | Entity::Histogram) {
-                    guard.raise(&item.entry, cells);
-                }
-            }
-            let dropped = self.words.load(head::DROPPED, Ordering::Relaxed);
-            return Ok(Snapshot { families: assemble(raw, dropped), damaged });
         }
         Err(Busy)
     }

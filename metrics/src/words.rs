@@ -42,6 +42,8 @@ impl Words {
     }
 
     pub(crate) fn store(&self, index: usize, value: u64, order: Ordering) {
+        #[cfg(test)]
+        fuse::burn();
         if let Some(word) = self.get(index) {
             word.store(value, order);
         }
@@ -49,6 +51,8 @@ impl Words {
 
     /// Whether the exchange happened.
     pub(crate) fn swap_if(&self, index: usize, current: u64, new: u64) -> bool {
+        #[cfg(test)]
+        fuse::burn();
         self.get(index).is_some_and(|word| {
             word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
         })
@@ -56,6 +60,36 @@ impl Words {
 
     /// The value before; `None` outside.
     pub(crate) fn fetch_add(&self, index: usize, by: u64) -> Option<u64> {
+        #[cfg(test)]
+        fuse::burn();
         self.get(index).map(|word| word.fetch_add(by, Ordering::Relaxed))
+    }
+}
+
+/// Ends a test's thread of work before a chosen write, as SIGKILL would.
+#[cfg(test)]
+pub(crate) mod fuse {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+
+    /// Runs `work` and stops it before its write number `writes`. Whether it came to its end.
+    pub(crate) fn within(writes: usize, work: impl FnOnce()) -> bool {
+        LEFT.set(Some(writes));
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok();
+        LEFT.set(None);
+        done
+    }
+
+    pub(super) fn burn() {
+        if let Some(left) = LEFT.get() {
+            if left == 0 {
+                // No unwinding hook: this is no failure.
+                std::panic::resume_unwind(Box::new("killed"));
+            }
+            LEFT.set(Some(left - 1));
+        }
     }
 }

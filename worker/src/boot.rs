@@ -33,6 +33,7 @@ mod limits;
 mod service;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 use service::{ServeError, Service, shard_count};
 

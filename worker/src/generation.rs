@@ -16,11 +16,12 @@ use baton_handoff::message::{Generation as Number, ListenerKey};
 
 use crate::accept::admission::Refusal;
 use crate::accept::listeners::ListenerId;
-use crate::dial::Bulkhead;
 use crate::flow::ClientAddr;
 use crate::names::Names;
+use crate::process::Process;
 
 pub(crate) mod blueprint;
+pub(crate) mod learned;
 mod routing;
 mod rule;
 mod series;
@@ -88,13 +89,17 @@ impl Generation {
         self.config.rules.iter().zip(&self.rules)
     }
 
-    /// Takes the new answer of a name into the lines that depend on it.
-    pub(crate) fn renew(&self, name: &str, bulkhead: &Arc<Bulkhead>) {
-        for (configured, rule) in self.rules() {
+    /// Takes the new answer of a name into the lines that depend on it; returns the positions of
+    /// their rules.
+    pub(crate) fn renew(&self, name: &str, process: &Process) -> Vec<usize> {
+        let mut renewed = Vec::new();
+        for (position, (configured, rule)) in self.rules().enumerate() {
             if routing::expands(configured, name) {
-                rule.renew(configured, &self.names, bulkhead);
+                rule.renew(configured, &self.names, process);
+                renewed.push(position);
             }
         }
+        renewed
     }
 
     /// The listeners it uses.

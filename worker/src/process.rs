@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use baton_metrics::Lane;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::accept::admission::ProcessCount;
 use crate::dial::{Bulkhead, Limits};
 use crate::generation::Generation;
 use crate::shard::Load;
+use crate::upstream::probe::SLOTS;
 
 /// The worker process, seen from a shard.
 pub(crate) struct Process {
@@ -22,8 +23,11 @@ pub(crate) struct Process {
     pub(crate) loads: Box<[Load]>,
     /// Where each shard counts.
     pub(crate) lanes: Box<[Lane]>,
+    /// Places for health checks.
+    pub(crate) probes: Arc<Semaphore>,
     /// Dial places.
     pub(crate) bulkhead: Arc<Bulkhead>,
+    lane: Lane,
     /// Where a shard reports that it cannot go on.
     broken: mpsc::UnboundedSender<String>,
 }
@@ -41,12 +45,19 @@ impl Process {
         let process = Self {
             published: ArcSwapOption::empty(),
             count: Arc::default(),
+            lane: lane.clone(),
             lanes: lane.shards(shards).into(),
+            probes: Arc::new(Semaphore::new(SLOTS)),
             bulkhead: Bulkhead::new(Limits::default()),
             loads: (0..shards).map(|_| Load::default()).collect(),
             broken,
         };
         (Arc::new(process), reports)
+    }
+
+    /// Where the process itself counts: the first shard's lane.
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lane
     }
 
     /// Reports something that only a new process can repair.

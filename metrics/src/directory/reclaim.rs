@@ -4,7 +4,7 @@
 
 use super::{EMPTY, Entry, FREEING, Key, LANES, ORPHAN, Phase, Room, State, TOMBSTONE, bit};
 use crate::layout::desc;
-use crate::shared::Shared;
+use crate::shared::{Descriptor, Shared};
 use crate::sync::{Ordering, fence};
 
 impl Shared {
@@ -19,15 +19,37 @@ impl Shared {
         {
             return false;
         }
-        let dying = State::unpack(entry.state).then(Phase::Dying, 0, 1);
-        descriptor[desc::STATE].store(dying.pack(), Ordering::Release);
+        self.finish(entry.index, descriptor);
+        true
+    }
+
+    /// Goes on with descriptors that a crash has left half taken back.
+    pub(crate) fn finish_all(&self) {
+        for index in 0..self.layout.descriptors.len() {
+            let Some(descriptor) = self.descriptor(index) else { continue };
+            let state = State::unpack(descriptor[desc::STATE].load(Ordering::Acquire));
+            let flagged = descriptor[desc::USERS].load(Ordering::Acquire) & FREEING != 0;
+            if flagged || state.phase == Phase::Dying {
+                self.finish(index, descriptor);
+            }
+        }
+    }
+
+    /// Takes back a descriptor marked [`FREEING`]. Repeating it from any point does no harm.
+    fn finish(&self, index: usize, descriptor: &Descriptor) {
+        let state = State::unpack(descriptor[desc::STATE].load(Ordering::Acquire));
+        descriptor[desc::STATE].store(state.then(Phase::Dying, 0, 1).pack(), Ordering::Release);
         // A reader that sees a cell below zeroed must also see the new state.
         fence(Ordering::Release);
-        self.bury(entry.index, Key::new(&entry.key));
-        self.clear(entry.room);
+        if let Some(key) = self.read_key(descriptor) {
+            self.bury(index, Key::new(&key));
+        }
+        let room = Room::unpack(descriptor[desc::CELLS].load(Ordering::Relaxed));
+        if self.has_room(room) {
+            self.clear(room);
+        }
         descriptor[desc::USERS].fetch_and(!FREEING, Ordering::AcqRel);
         self.set_free(descriptor);
-        true
     }
 
     /// Makes the slot of a descriptor a tombstone, or empty when nothing can lie behind it.

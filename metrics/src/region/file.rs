@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::fcntl::{self, FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::Mode;
@@ -11,6 +10,7 @@ use nix::sys::stat::Mode;
 use super::mapping::{Access, Mapping};
 use crate::layout::{Identity, Layout, LayoutError};
 use crate::shared::Shared;
+use crate::sync::unix_ms;
 use crate::words::Words;
 
 /// The region's name in the run-time directory.
@@ -178,10 +178,4 @@ pub(super) fn kernel_uuid(path: &'static str) -> Result<[u64; 2], RegionError> {
     let half = |from: &[u8]| from.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
     let (high, low) = bytes.split_at(8);
     Ok([half(high), half(low)])
-}
-
-fn unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use baton_metrics::{Gauge, Lane, catalog};
+use baton_config::model;
+use baton_metrics::{Gauge, Lane, Record, catalog};
 
 use crate::flow::Moment;
-use crate::generation::{Generation, Routing, Rule};
+use crate::generation::{Generation, Routing, Rule, learned};
 use crate::net;
 use crate::process::Process;
 use crate::upstream::{Gate, Line, LineSnapshot};
@@ -22,7 +23,6 @@ const COMMIT: &str = match option_env!("BATON_COMMIT") {
 
 /// Gauges of the process and of every line of the published generation.
 pub(super) struct Gauges {
-    lane: Lane,
     _build_info: Gauge,
     generation: Gauge,
     retired: Gauge,
@@ -45,6 +45,8 @@ struct LineGauges {
     last_attempt: Gauge,
     breaker: Option<BreakerGauges>,
     first_byte: Option<Gauge>,
+    unhealthy: Option<Gauge>,
+    record: Record,
 }
 
 struct BreakerGauges {
@@ -67,7 +69,6 @@ impl Gauges {
         let of_target = lane.gauge(&catalog::DIAL_BULKHEAD_TARGET_LIMIT, &[]);
         of_target.set(limits.target.into());
         Self {
-            lane: lane.clone(),
             _build_info: build_info,
             generation: lane.gauge(&catalog::ROUTING_GENERATION, &[]),
             retired: lane.gauge(&catalog::ROUTING_RETIRED_GENERATIONS, &[]),
@@ -90,29 +91,41 @@ impl Gauges {
         self.waiting.set(i64::try_from(process.bulkhead.waiting()).unwrap_or(i64::MAX));
         let Some(generation) = process.published.load_full() else { return };
         self.generation.set(i64::try_from(generation.number().0).unwrap_or(i64::MAX));
-        self.follow(&generation);
+        self.follow(process, &generation);
         let (now, wall) = (net::now(), SystemTime::now());
         for line in self.rules.iter().flat_map(|rule| &rule.lines) {
             line.refresh(now, wall);
         }
     }
 
+    /// Leaves what the lines have learned for the process that takes over.
+    pub(super) fn store_learned(&self) {
+        for line in self.rules.iter().flat_map(|rule| &rule.lines) {
+            line.record.store(&LineSnapshot::of(&line.line).to_words());
+        }
+    }
+
     /// Makes the line gauges those of the published lines; what stays keeps its gauges.
-    fn follow(&mut self, generation: &Generation) {
+    fn follow(&mut self, process: &Process, generation: &Generation) {
         let mut before = std::mem::take(&mut self.rules).into_iter();
         for (configured, rule) in generation.rules() {
             let routing = rule.routing.load_full();
             let kept = before.next().filter(|before| Arc::ptr_eq(&before.routing, &routing));
-            let gauges = kept.unwrap_or_else(|| {
-                RuleGauges::new(&self.lane, rule, configured.name.as_str(), routing)
-            });
+            let gauges =
+                kept.unwrap_or_else(|| RuleGauges::new(process, configured, rule, routing));
             self.rules.push(gauges);
         }
     }
 }
 
 impl RuleGauges {
-    fn new(lane: &Lane, rule: &Rule, name: &str, routing: Arc<Routing>) -> Self {
+    fn new(
+        process: &Process,
+        configured: &model::Rule,
+        rule: &Rule,
+        routing: Arc<Routing>,
+    ) -> Self {
+        let (lane, name) = (process.lane(), configured.name.as_str());
         let lines = routing.lines.iter().map(|(_, node)| {
             // The addresses of an expanded target are lines of their own.
             let alone =
@@ -134,6 +147,11 @@ impl RuleGauges {
                     Gate::Marks(_) => None,
                 },
                 first_byte: rule.times_first_byte.then(|| gauge(&catalog::ROUTE_FIRST_BYTE_EWMA)),
+                unhealthy: configured
+                    .health_check
+                    .as_ref()
+                    .map(|_| gauge(&catalog::ACTIVE_HEALTH_UNHEALTHY)),
+                record: learned::record(process, name, &node.name, &node.address),
             }
         });
         let lines = lines.collect();
@@ -156,6 +174,9 @@ impl LineGauges {
         if let Some(breaker) = &self.breaker {
             breaker.open.set((known.open_until.is_some() && !known.probing).into());
             breaker.half_open.set(known.probing.into());
+        }
+        if let Some(unhealthy) = &self.unhealthy {
+            unhealthy.set(known.unhealthy.into());
         }
         if let Some(first_byte) = &self.first_byte {
             first_byte.set_duration(Duration::from_nanos(known.first_byte_load.ewma.nanos()));

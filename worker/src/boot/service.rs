@@ -16,9 +16,9 @@ use baton_config::model::Config;
 use baton_handoff::message::{Generation as Number, ListenerKey, Pulse};
 use baton_metrics::{CONTENT_TYPE, Region};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 use super::gauges::Gauges;
+use super::upkeep::Upkeep;
 use crate::accept::admission::ProcessCount;
 use crate::accept::listeners::Listeners;
 use crate::admin::{AdminServer, View};
@@ -52,8 +52,8 @@ pub(super) struct Service {
     listeners: Listeners,
     /// Earlier generations; alive as long as a connection holds them.
     retired: Rc<RefCell<Vec<Weak<Generation>>>>,
-    /// Look-ups of the published generation's names.
-    upkeep: JoinSet<()>,
+    /// What is done for the published generation.
+    upkeep: Option<Upkeep>,
     admin: Option<AdminServer>,
     view: Rc<Exposed>,
 }
@@ -91,7 +91,7 @@ impl Service {
             broken,
             listeners: Listeners::default(),
             retired,
-            upkeep: JoinSet::new(),
+            upkeep: None,
             admin: None,
             view,
         })
@@ -137,6 +137,10 @@ impl Service {
     /// What is to be done once a second.
     pub(super) fn tick(&self) {
         self.view.look();
+        // One writer a record: a worker that has given way must not overwrite its successor's.
+        if self.view.ready.get() {
+            self.view.gauges.borrow().store_learned();
+        }
     }
 
     /// Switches to a prepared generation.
@@ -162,21 +166,10 @@ impl Service {
             retired.extend(before.as_ref().map(Arc::downgrade));
         }
         drop(before);
-        self.keep_up(&generation);
+        self.upkeep = None;
         self.shards.follow().await?;
         tracing::info!(generation = generation.number().0, "serving");
         self.open(&generation)
-    }
-
-    /// Keeps the names of this generation fresh, and of no other.
-    fn keep_up(&mut self, generation: &Arc<Generation>) {
-        let (weak, bulkhead) = (Arc::downgrade(generation), Arc::clone(&self.process.bulkhead));
-        let changed = move |name: &str| {
-            if let Some(generation) = weak.upgrade() {
-                generation.renew(name, &bulkhead);
-            }
-        };
-        self.upkeep = generation.names().keep_fresh(&generation.config().dns, Rc::new(changed));
     }
 
     /// Polls the listeners of the published generation again.
@@ -193,8 +186,8 @@ impl Service {
         self.open(&generation)
     }
 
-    /// Serves the admin listener, if there is one, and is ready.
-    fn open(&mut self, generation: &Generation) -> Result<(), ServeError> {
+    /// Serves the admin listener, if there is one, begins the upkeep, and is ready.
+    fn open(&mut self, generation: &Arc<Generation>) -> Result<(), ServeError> {
         let config = generation.config();
         if config.metrics.enabled && self.admin.is_none() {
             let Some(listener) = self.listeners.get(&blueprint::admin_key(config)) else {
@@ -205,6 +198,9 @@ impl Service {
             let view = Rc::clone(&self.view);
             self.admin = Some(AdminServer::start(copy, view).map_err(ServeError::Admin)?);
         }
+        if self.upkeep.is_none() {
+            self.upkeep = Some(Upkeep::start(generation, &self.process));
+        }
         self.view.ready.set(true);
         Ok(())
     }
@@ -212,6 +208,7 @@ impl Service {
     /// Deregisters every listener.
     pub(super) async fn stop_accepting(&mut self) -> Result<(), Gone> {
         self.view.ready.set(false);
+        self.upkeep = None;
         if let Some(admin) = self.admin.take() {
             admin.stop().await;
         }

@@ -1,16 +1,17 @@
 //! One TCP connection to whichever of several addresses answers first (RFC 8305).
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use nix::libc;
 use smallvec::SmallVec;
 use tokio::io::unix::AsyncFd;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::flow::{Fault, Moment};
 use crate::net::{self, Connecting, Socket};
@@ -101,9 +102,9 @@ pub(super) struct Race {
     rest: SmallVec<[SocketAddr; 1]>,
     running: SmallVec<[Running; 1]>,
     failed: Option<DialError>,
-    /// When the next address is tried beside the others.
-    next: std::pin::Pin<Box<Sleep>>,
-    deadline: std::pin::Pin<Box<Sleep>>,
+    /// When the next address is tried beside the others, if there is one.
+    next: Option<Pin<Box<Sleep>>>,
+    deadline: Pin<Box<Sleep>>,
 }
 
 struct Running {
@@ -122,11 +123,12 @@ impl Race {
             match begin(address) {
                 Ok(Begun::Connected(connected)) => return Started::Over(Ok(connected)),
                 Ok(Begun::Running(running)) => {
+                    let more = !rest.is_empty();
                     return Started::Running(Self {
                         rest,
                         running: SmallVec::from_buf([running]),
                         failed,
-                        next: Box::pin(sleep_until(Instant::now() + ATTEMPT_DELAY)),
+                        next: more.then(|| Box::pin(sleep(ATTEMPT_DELAY))),
                         deadline: Box::pin(sleep_until(deadline)),
                     });
                 }
@@ -153,16 +155,22 @@ impl Race {
                     }
                 }
             }
-            let due = self.running.is_empty()
-                || (!self.rest.is_empty() && self.next.as_mut().poll(cx).is_ready());
-            if !due {
+            let late = |timer: &mut Pin<Box<Sleep>>| timer.as_mut().poll(cx).is_ready();
+            if !self.running.is_empty() && !self.next.as_mut().is_some_and(late) {
                 break;
             }
             let Some(address) = self.rest.pop() else {
-                let error = self.failed.take().unwrap_or(DialError::NoAddress(None));
-                return Poll::Ready(Err(error));
+                if self.running.is_empty() {
+                    let error = self.failed.take().unwrap_or(DialError::NoAddress(None));
+                    return Poll::Ready(Err(error));
+                }
+                // All are under way.
+                self.next = None;
+                break;
             };
-            self.next.as_mut().reset(Instant::now() + ATTEMPT_DELAY);
+            if let Some(next) = &mut self.next {
+                next.as_mut().reset(Instant::now() + ATTEMPT_DELAY);
+            }
             match begin(address) {
                 Ok(Begun::Connected(connected)) => return Poll::Ready(Ok(connected)),
                 Ok(Begun::Running(running)) => self.running.push(running),

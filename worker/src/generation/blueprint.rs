@@ -143,13 +143,8 @@ fn lines(problems: &Problems) -> Vec<String> {
 }
 
 /// What of a rule this build cannot do: the field below the rule, and its name in plain words.
-fn unsupported(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
-    [
-        (".healthCheck", rule.health_check.as_ref().map(|_| "active health checking")),
-        (".prewarm", rule.prewarm.then_some("prewarming")),
-    ]
-    .into_iter()
-    .filter_map(|(field, what)| Some((field, what?)))
+fn unsupported(rule: &Rule) -> Option<(&'static str, &'static str)> {
+    rule.prewarm.then_some((".prewarm", "prewarming"))
 }
 
 fn contents(config: &Config, positions: &Positions, problems: &mut Vec<String>) -> Vec<Content> {

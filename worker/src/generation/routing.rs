@@ -10,9 +10,11 @@ use std::sync::Arc;
 use baton_config::model::{self, Host, Resolve};
 use smallvec::SmallVec;
 
-use crate::dial::{Addresses, Bulkhead, Lines, TargetSlots};
+use crate::dial::{Addresses, Lines, TargetSlots};
 use crate::flow::LineIndex;
+use crate::generation::learned;
 use crate::names::{Name, Names};
+use crate::process::Process;
 use crate::route::Router;
 use crate::upstream::LineSet;
 
@@ -46,7 +48,7 @@ impl Routing {
     pub(crate) fn new(
         rule: &model::Rule,
         names: &Names,
-        bulkhead: &Arc<Bulkhead>,
+        process: &Process,
         before: Option<&LineSet>,
     ) -> Self {
         let expanded = |target: u16| {
@@ -56,7 +58,9 @@ impl Routing {
                 Host::Name(name) => Some(names.get(name)?.known().to_vec()),
             }
         };
-        let lines = LineSet::for_rule(rule, expanded, before);
+        let lines = LineSet::recalled(rule, expanded, before, |target, address, gate| {
+            learned::recall(process, rule, target, address, gate)
+        });
         let router = Router::for_rule(rule, &lines);
         let places = lines
             .iter()
@@ -67,10 +71,18 @@ impl Routing {
                     Host::Ip(ip) => At::Address(SocketAddr::new(*ip, node.address.port)),
                     Host::Name(name) => At::Name(names.get(name)?, node.address.port),
                 };
-                Some(Place { slots: bulkhead.target(&written), at })
+                Some(Place { slots: process.bulkhead.target(&written), at })
             })
             .collect();
         Self { lines: Arc::new(lines), router, places }
+    }
+
+    /// The addresses of a line that are known now.
+    pub(crate) fn known_addresses(&self, line: LineIndex) -> SmallVec<[SocketAddr; 1]> {
+        match &self.place(line).at {
+            At::Address(address) => SmallVec::from_buf([*address]),
+            At::Name(name, port) => with_port(&name.known(), *port),
+        }
     }
 
     fn place(&self, line: LineIndex) -> &Place {

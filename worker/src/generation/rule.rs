@@ -13,7 +13,6 @@ use crate::accept::lists::{AccessPolicy, PrefixSet};
 use crate::classify::Classifier;
 use crate::classify::regex::Patterns;
 use crate::classify::tls::HelloParser;
-use crate::dial::Bulkhead;
 use crate::flow::Moment;
 use crate::generation::{Routing, RuleSeries};
 use crate::logging::Limiter;
@@ -90,7 +89,7 @@ impl Rule {
             |before| Arc::clone(&before.selector),
         );
         let lines = before.map(|before| Arc::clone(&before.routing.load().lines));
-        let routing = Routing::new(rule, names, &process.bulkhead, lines.as_deref());
+        let routing = Routing::new(rule, names, process, lines.as_deref());
         let times_first_byte = match &rule.mode {
             model::Mode::Forward(forward) => forward.selector.strategy == model::Strategy::Latency,
             model::Mode::Normal
@@ -119,9 +118,9 @@ impl Rule {
     }
 
     /// Takes new answers of names into the lines. What was learned stays with the address.
-    pub(crate) fn renew(&self, rule: &model::Rule, names: &Names, bulkhead: &Arc<Bulkhead>) {
+    pub(crate) fn renew(&self, rule: &model::Rule, names: &Names, process: &Process) {
         let before = self.routing.load();
-        self.routing.store(Arc::new(Routing::new(rule, names, bulkhead, Some(&before.lines))));
+        self.routing.store(Arc::new(Routing::new(rule, names, process, Some(&before.lines))));
     }
 
     /// The reader of first bytes, in the modes that have one.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::libc;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
@@ -30,14 +30,13 @@ pub fn connect(address: SocketAddr) -> io::Result<(OwnedFd, Connecting)> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
     let fd = OwnedFd::from(socket);
-    {
-        use std::os::fd::AsFd;
-        tune(fd.as_fd())?;
-        if attempt(fd.as_fd(), address)? == Connecting::Done {
-            return Ok((fd, Connecting::Done));
+    tune(fd.as_fd())?;
+    match attempt(fd.as_fd(), address)? {
+        Connecting::Done => Ok((fd, Connecting::Done)),
+        Connecting::Pending => {
+            let progress = confirm(fd.as_fd(), address)?;
+            Ok((fd, progress))
         }
-        let progress = confirm(fd.as_fd(), address)?;
-        Ok((fd, progress))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::net::Pipe;
+use crate::net::{self, Pipe};
 
 /// A pipe with bytes in it.
 #[derive(Debug)]
@@ -148,6 +148,9 @@ impl Flow {
 
 /// A connection that nobody serves: not registered with epoll, not one byte in user memory but
 /// those in the two flows.
+///
+/// Dropping it would look like an orderly end to both peers; what cannot go on must be
+/// [`reset`](Frozen::reset).
 #[derive(Debug)]
 pub struct Frozen {
     /// The client's socket.
@@ -158,4 +161,12 @@ pub struct Frozen {
     pub to_upstream: Flow,
     /// The direction from upstream to client.
     pub to_client: Flow,
+}
+
+impl Frozen {
+    /// Ends the connection: both peers see a reset.
+    pub fn reset(self) {
+        net::reset(self.client);
+        net::reset(self.upstream);
+    }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm)]
 
 mod bed;
+mod crowd;
 mod ends;
 mod orders;
 mod streams;

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use baton_config::model::{Address, Host, Mode, Resolve, Rule};
+use baton_config::model::{Address, Host, Mode, Resolve, Rule, Target};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::line::{Gate, Line};
@@ -54,8 +54,21 @@ impl LineSet {
     #[must_use]
     pub fn for_rule(
         rule: &Rule,
+        expanded: impl FnMut(u16) -> Option<Vec<IpAddr>>,
+        old: Option<&Self>,
+    ) -> Self {
+        Self::recalled(rule, expanded, old, |_, _, gate| Line::new(gate))
+    }
+
+    /// As [`for_rule`](Self::for_rule); a line that `old` has not is made by `recall` from the
+    /// target, the address and what excludes it, for a worker that takes over what another
+    /// process has learned.
+    #[must_use]
+    pub fn recalled(
+        rule: &Rule,
         mut expanded: impl FnMut(u16) -> Option<Vec<IpAddr>>,
         old: Option<&Self>,
+        mut recall: impl FnMut(&Target, &Address, Gate) -> Line,
     ) -> Self {
         let mut set = Self { nodes: Vec::with_capacity(rule.targets.len()) };
         for (target, configured) in (0u16..).zip(&rule.targets) {
@@ -75,7 +88,9 @@ impl LineSet {
                 if set.nodes.len() == MAX_LINES {
                     return set;
                 }
-                let line = set.line_for(gate, target, &address, old);
+                let line = set
+                    .known(gate, target, &address, old)
+                    .unwrap_or_else(|| Arc::new(recall(configured, &address, gate)));
                 set.push(Node {
                     line,
                     target,
@@ -91,15 +106,16 @@ impl LineSet {
         set
     }
 
-    /// The line of an address: shared with its duplicates under the breaker (what is known is
-    /// known of the address), the target's own under marks (a mark is per object).
-    fn line_for(
+    /// The line of an address, if there is one already: shared with its duplicates under the
+    /// breaker (what is known is known of the address), the target's own under marks (a mark is
+    /// per object).
+    fn known(
         &self,
         gate: Gate,
         target: u16,
         address: &Address,
         old: Option<&Self>,
-    ) -> Arc<Line> {
+    ) -> Option<Arc<Line>> {
         let same = |node: &&Node| {
             node.address == *address
                 && node.line.gate() == gate
@@ -109,7 +125,7 @@ impl LineSet {
             .iter()
             .find(same)
             .or_else(|| old.and_then(|old| old.nodes.iter().find(same)))
-            .map_or_else(|| Arc::new(Line::new(gate)), |node| Arc::clone(&node.line))
+            .map(|node| Arc::clone(&node.line))
     }
 
     /// Adds a node and derives what the set knows about it.

@@ -27,21 +27,46 @@ pub(super) struct Boss {
     worker: Option<JoinHandle<std::process::ExitCode>>,
     listeners: HashMap<String, TcpListener>,
     region: Region,
-    dir: PathBuf,
+    dir: Option<TempDir>,
     fresh: bool,
 }
 
 static INSTANCES: AtomicU32 = AtomicU32::new(0);
 
-impl Drop for Boss {
+/// A directory that is removed with its last user.
+#[derive(Debug)]
+struct TempDir(PathBuf);
+
+impl Drop for TempDir {
     fn drop(&mut self) {
-        let _gone = std::fs::remove_dir_all(&self.dir);
+        let _gone = std::fs::remove_dir_all(&self.0);
     }
 }
 
 impl Boss {
     /// A worker that has said hello.
     pub(super) fn greeted() -> Self {
+        let dir = std::env::temp_dir().join(format!(
+            "baton-worker-{}-{}",
+            std::process::id(),
+            INSTANCES.fetch_add(1, Ordering::Relaxed)
+        ));
+        std::fs::create_dir(&dir).unwrap();
+        let region = Region::create(&dir, 4 << 20).unwrap();
+        Self::with_region(region, Some(TempDir(dir)))
+    }
+
+    /// The next worker of the same instance, after this one has drained.
+    pub(super) fn succeeded(mut self) -> Self {
+        assert_eq!(self.drain(PATIENCE), 0);
+        self.worker.take().unwrap().join().unwrap();
+        let region = Region::attach(self.region.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let dir = self.dir.take();
+        let listeners = std::mem::take(&mut self.listeners);
+        Self { listeners, ..Self::with_region(region, dir) }
+    }
+
+    fn with_region(region: Region, dir: Option<TempDir>) -> Self {
         let (ours, theirs) = pair().unwrap();
         let worker = thread::spawn(move || crate::boot::run(theirs, None, false));
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -50,13 +75,6 @@ impl Boss {
             .build()
             .unwrap();
         let end = runtime.block_on(async { SupervisorEnd::new(ours).unwrap() });
-        let dir = std::env::temp_dir().join(format!(
-            "baton-worker-{}-{}",
-            std::process::id(),
-            INSTANCES.fetch_add(1, Ordering::Relaxed)
-        ));
-        std::fs::create_dir(&dir).unwrap();
-        let region = Region::create(&dir, 4 << 20).unwrap();
         let mut boss = Self {
             runtime,
             end,

@@ -112,3 +112,39 @@ fn a_quiesced_worker_leaves_the_admin_listener_to_another() {
     boss.activate(1);
     assert!(other.join().unwrap().starts_with("HTTP/1.1 200 "));
 }
+
+#[test]
+fn a_target_that_fails_its_checks_is_left_out_until_it_passes_again() {
+    let upstream = Upstream::named("healthy");
+    let mut boss = Boss::greeted();
+    let address = boss.listen();
+    let fields = r#""mode":"normal","healthCheck":{"interval":250,"timeout":250,
+        "failureThreshold":1,"successThreshold":1}"#;
+    boss.serve(1, &[rule_with("r", address, &[nobody(), upstream.address], fields)]);
+    boss.metrics_until(|text| {
+        text.contains("baton_active_health_unhealthy{rule=\"r\",target=\"node-0\"} 1\n")
+            && text.contains("baton_active_health_unhealthy{rule=\"r\",target=\"node-1\"} 0\n")
+    });
+    assert_eq!(super::heard(address).unwrap(), "healthy");
+    let attempts = "baton_dial_attempts_total{rule=\"r\",target=\"node-0\"} 0\n";
+    assert!(boss.metrics().contains(attempts));
+}
+
+#[test]
+fn the_next_worker_begins_with_what_the_last_one_learned() {
+    let upstream = Upstream::echo();
+    let mut boss = Boss::greeted();
+    let address = boss.listen();
+    let rules = [rule("r", address, &[upstream.address])];
+    let observed = "baton_route_observed{rule=\"r\",target=\"node-0\"} 1\n";
+    boss.serve(1, &rules);
+    boss.metrics_until(|text| text.contains(&observed.replace("} 1", "} 0")));
+    echoed(&mut TcpStream::connect(address).unwrap(), b"hello");
+    boss.metrics_until(|text| text.contains(observed));
+    let mut next = boss.succeeded();
+    assert!(!next.metrics().contains(observed), "gauges die with their process");
+    next.serve(1, &rules);
+    next.metrics_until(|text| text.contains(observed));
+    let accepted = "baton_connections_accepted_total{rule=\"r\",mode=\"normal\"} 1\n";
+    assert!(next.metrics().contains(accepted), "counters outlive it");
+}

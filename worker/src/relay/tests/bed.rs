@@ -46,6 +46,7 @@ pub(super) struct Report {
 pub(super) struct Running {
     orders: mpsc::UnboundedSender<Order>,
     polls: Arc<AtomicU64>,
+    moves: Arc<AtomicU64>,
     thread: JoinHandle<Report>,
 }
 
@@ -90,7 +91,8 @@ pub(super) fn relay_between(
 ) -> Running {
     let (orders, inbox) = mpsc::unbounded_channel();
     let polls = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&polls);
+    let moves = Arc::new(AtomicU64::new(0));
+    let counters = (Arc::clone(&polls), Arc::clone(&moves));
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -99,9 +101,9 @@ pub(super) fn relay_between(
             .unwrap();
         let context = Rc::new(RelayContext::new());
         prepare(&context);
-        runtime.block_on(run(near, far, preface, context, inbox, counter))
+        runtime.block_on(run(near, far, preface, context, inbox, counters))
     });
-    Running { orders, polls, thread }
+    Running { orders, polls, moves, thread }
 }
 
 impl Running {
@@ -113,6 +115,15 @@ impl Running {
     /// How often the relay was polled.
     pub(super) fn polls(&self) -> u64 {
         self.polls.load(Ordering::SeqCst)
+    }
+
+    /// How often it has been frozen and resumed.
+    pub(super) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
     }
 
     /// Waits for the relay's end; the peers live on.
@@ -127,7 +138,7 @@ async fn run(
     preface: Vec<u8>,
     context: Rc<RelayContext>,
     mut inbox: mpsc::UnboundedReceiver<Order>,
-    polls: Arc<AtomicU64>,
+    (polls, moves): (Arc<AtomicU64>, Arc<AtomicU64>),
 ) -> Report {
     let start = Moment(1);
     let control = Rc::new(Control::new(start));
@@ -136,7 +147,6 @@ async fn run(
     let (shared, handle, counts) = parts();
     let mut relay =
         Box::pin(Relay::new(near.into(), far.into(), preface, shared, handle, counts).unwrap());
-    let mut moves = 0;
     let outcome = loop {
         let step = std::future::poll_fn(|cx| {
             if let Poll::Ready(Some(order)) = inbox.poll_recv(cx) {
@@ -156,10 +166,10 @@ async fn run(
             None => break None,
             Some(End::Closed(outcome)) => break Some(outcome),
             Some(End::Frozen(frozen)) => {
-                moves += 1;
                 let (shared, handle, counts) = parts();
                 let moved = carried_over(*frozen);
                 relay.set(Relay::resume(moved, shared, handle, counts).unwrap());
+                moves.fetch_add(1, Ordering::SeqCst);
             }
         }
     };
@@ -168,7 +178,7 @@ async fn run(
         outcome,
         pipes: context.pipes_open(),
         tallied: (tally.to_upstream.get(), tally.to_client.get()),
-        moves,
+        moves: moves.load(Ordering::SeqCst),
     }
 }
 

@@ -41,6 +41,17 @@ fn a_dropped_relay_resets_both_sides() {
 }
 
 #[test]
+fn a_frozen_connection_that_cannot_go_on_is_reset() {
+    use crate::net::testing::accepted_pair;
+    use crate::relay::{Flow, Frozen};
+    let ((client, near), (upstream, far)) = (accepted_pair(), accepted_pair());
+    let empty = || Flow::new(Vec::new());
+    Frozen { client: near, upstream: far, to_upstream: empty(), to_client: empty() }.reset();
+    read_reset(&client);
+    read_reset(&upstream);
+}
+
+#[test]
 fn a_silent_connection_is_cut_when_its_time_is_over_and_not_before() {
     let (client, upstream, relay) = connection();
     assert!(relay.order(Order::Sweep(LIMIT - Duration::from_secs(1), LIMIT)));
@@ -71,7 +82,7 @@ fn the_quiet_time_is_counted_from_the_sweep_that_saw_the_last_mark() {
 #[test]
 fn a_connection_in_full_flow_can_be_moved_at_any_moment() {
     let (client, upstream, relay) = connection();
-    let total = 24 * MIB;
+    let total = 8 * MIB;
     let report = std::thread::scope(|scope| {
         let (client, upstream) = (&client, &upstream);
         for (from, seed) in [(client, 1), (upstream, 2)] {
@@ -87,8 +98,13 @@ fn a_connection_in_full_flow_can_be_moved_at_any_moment() {
                 read_end(to);
             });
         }
+        // One at a time: an order that finds the connection ended is refused.
+        let mut ordered = 0;
         while relay.order(Order::Move) {
-            std::thread::yield_now();
+            ordered += 1;
+            while relay.moves() < ordered && !relay.has_ended() {
+                std::thread::yield_now();
+            }
         }
         relay.end()
     });

@@ -130,7 +130,7 @@ fn a_reader_that_waits_stops_the_writer_and_then_gets_all() {
     use std::io::{ErrorKind, Write};
 
     let (client, upstream, relay) = connection();
-    let limit = 64 * MIB;
+    let limit = 32 * MIB;
     let bytes = pattern_bytes(3, 0..limit);
     let mut sent = 0;
     client.set_nonblocking(true).unwrap();

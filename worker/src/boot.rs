@@ -103,6 +103,26 @@ enum Happened {
     Tick,
 }
 
+/// What an action came to.
+enum Acted {
+    Done,
+    /// The process is to end.
+    Exit(u8),
+}
+
+/// Why an action was not carried out.
+enum ActError {
+    /// This generation is not served; what served before still does.
+    Unserved(Number, String),
+    Gone(Gone),
+}
+
+impl From<Gone> for ActError {
+    fn from(gone: Gone) -> Self {
+        Self::Gone(gone)
+    }
+}
+
 struct Worker<'l> {
     end: WorkerEnd,
     lifecycle: Lifecycle,
@@ -304,70 +324,62 @@ impl<'l> Worker<'l> {
     async fn carry_out(&mut self, actions: Vec<Action>) -> Result<Option<u8>, Gone> {
         let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
-            let served = match action {
-                Action::Greet => {
-                    let version = env!("CARGO_PKG_VERSION").to_owned();
-                    let hello = HelloSupervisor { version, pid: std::process::id() };
-                    self.send(&ToSupervisor::Hello(hello)).await;
-                    continue;
-                }
-                Action::Send(message) => {
-                    self.send(&message).await;
-                    continue;
-                }
-                Action::Pulse => {
-                    self.send(&ToSupervisor::Pong(self.pulse())).await;
-                    continue;
-                }
-                Action::Compile(prepare) => {
-                    self.compile(prepare);
-                    continue;
-                }
-                Action::TakeListeners => {
-                    self.take_listeners();
-                    continue;
-                }
-                Action::DropPending => {
-                    self.draft = None;
-                    self.compiling = None;
-                    self.arrived.clear();
-                    if let Some(service) = &mut self.service {
-                        service.listeners().drop_pending();
-                    }
-                    continue;
-                }
-                Action::Serve(generation) => (generation, self.publish(generation).await),
-                Action::Resume(generation) => (generation, self.resume().await),
-                Action::StopAccepting => {
-                    if let Some(service) = &mut self.service {
-                        service.stop_accepting().await?;
-                    }
-                    continue;
-                }
-                Action::WatchEmpty => {
-                    self.watch_empty = true;
-                    continue;
-                }
-                Action::Cut => {
-                    self.cut().await?;
-                    continue;
-                }
-                Action::Exit(code) => return Ok(Some(code)),
-                Action::Warn(text) => {
-                    tracing::warn!("{text}");
-                    continue;
-                }
-            };
-            match served {
-                (_, Ok(())) => {}
-                (_, Err(ServeError::Gone(gone))) => return Err(gone),
-                (generation, Err(error)) => {
-                    let failed = Event::ServiceFailed(generation, error.to_string());
+            match self.act(action).await {
+                Ok(Acted::Done) => {}
+                Ok(Acted::Exit(code)) => return Ok(Some(code)),
+                Err(ActError::Gone(gone)) => return Err(gone),
+                Err(ActError::Unserved(generation, problem)) => {
+                    let failed = Event::ServiceFailed(generation, problem);
                     actions = self.lifecycle.on(failed, net::now()).into();
                 }
             }
         }
         Ok(None)
+    }
+
+    async fn act(&mut self, action: Action) -> Result<Acted, ActError> {
+        match action {
+            Action::Greet => {
+                let version = env!("CARGO_PKG_VERSION").to_owned();
+                let hello = HelloSupervisor { version, pid: std::process::id() };
+                self.send(&ToSupervisor::Hello(hello)).await;
+            }
+            Action::Send(message) => self.send(&message).await,
+            Action::Pulse => self.send(&ToSupervisor::Pong(self.pulse())).await,
+            Action::Compile(prepare) => self.compile(prepare),
+            Action::TakeListeners => self.take_listeners(),
+            Action::DropPending => self.drop_pending(),
+            Action::Serve(generation) => {
+                self.publish(generation).await.map_err(|error| unserved(generation, error))?;
+            }
+            Action::Resume(generation) => {
+                self.resume().await.map_err(|error| unserved(generation, error))?;
+            }
+            Action::StopAccepting => {
+                if let Some(service) = &mut self.service {
+                    service.stop_accepting().await?;
+                }
+            }
+            Action::WatchEmpty => self.watch_empty = true,
+            Action::Cut => {
+                if let Some(service) = &self.service {
+                    self.lifecycle.record_cut(service.cut().await?);
+                }
+                self.watch_empty = true;
+            }
+            Action::Exit(code) => return Ok(Acted::Exit(code)),
+            Action::Warn(text) => tracing::warn!("{text}"),
+        }
+        Ok(Acted::Done)
+    }
+
+    fn drop_pending(&mut self) {
+        self.draft = None;
+        self.compiling = None;
+        self.arrived.clear();
+        if let Some(service) = &mut self.service {
+            service.listeners().drop_pending();
+        }
     }
 
     async fn send(&self, message: &ToSupervisor) {
@@ -419,13 +431,14 @@ impl<'l> Worker<'l> {
             None => Err(ServeError::Unprepared("nothing was ever served".to_owned())),
         }
     }
+}
 
-    async fn cut(&mut self) -> Result<(), Gone> {
-        if let Some(service) = &self.service {
-            self.lifecycle.record_cut(service.cut().await?);
+fn unserved(generation: Number, error: ServeError) -> ActError {
+    match error {
+        ServeError::Gone(gone) => ActError::Gone(gone),
+        ServeError::Unprepared(_) | ServeError::Register(_) | ServeError::Admin(_) => {
+            ActError::Unserved(generation, error.to_string())
         }
-        self.watch_empty = true;
-        Ok(())
     }
 }
 

@@ -208,6 +208,15 @@ impl Preface {
         self.unsent().is_empty()
     }
 
+    /// What is still to be written, taken out.
+    #[must_use]
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        if self.sent > 0 {
+            self.bytes.drain(..self.sent.min(self.bytes.len()));
+        }
+        self.bytes
+    }
+
     /// Notes that the upstream took `written` more bytes of what was unsent. The memory is
     /// given back with the last of them.
     pub fn advance(&mut self, written: usize) {

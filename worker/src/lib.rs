@@ -49,6 +49,7 @@ pub fn check(source: &str, config: &[u8]) -> Result<(), Vec<String>> {
 #[must_use]
 pub fn run(control: OwnedFd) -> ExitCode {
     let logging = logging::Logging::start();
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a fault of Baton")));
     let code = boot::run(control, logging.as_ref(), true);
     if let Some(logging) = &logging {
         logging.flush();

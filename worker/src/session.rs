@@ -14,8 +14,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -26,20 +28,21 @@ use crate::accept::incoming::Accepted;
 use crate::classify::proxy_header::{self, Header};
 use crate::classify::{Decision, Progress, Reason, Window};
 use crate::dial::{self, Stopped};
-use crate::flow::{Candidates, ClientAddr, GiveUp, OriginalDst, Verdict};
+use crate::flow::{ClientAddr, GiveUp, Moment, OriginalDst, Verdict};
 use crate::generation::{Path, Routing};
 use crate::net::{self, Socket};
 use crate::relay::{COPY_BUFFER, Control, End, Relay, RelayContext};
 use crate::route::NoRoute;
 use crate::select::{Affinity, RefreshTicket, Selector};
-use crate::shard::Listed;
+use crate::shard::{Carried, Listed, Shard};
 
 mod account;
 mod client;
 mod dialling;
 
 pub(crate) use account::Account;
-use client::{Client, Filled};
+pub(crate) use client::Client;
+use client::Filled;
 use dialling::Counted;
 
 /// How long a trusted hop may take to send its PROXY header.
@@ -85,15 +88,60 @@ impl Unserved {
     }
 }
 
-/// Serves one connection.
-pub(crate) async fn run(listed: Listed, accepted: Accepted) {
-    let Accepted { socket, peer, permit, at, carried } = accepted;
+/// One connection as its shard's runtime runs it.
+///
+/// A future written by hand, so that the room a connection needs for its whole life is that of
+/// its relay: what it takes to find an upstream is in a box that is gone by then.
+pub(crate) struct Session(Stage);
+
+#[allow(clippy::large_enum_variant, reason = "the large one is what the future is for")]
+enum Stage {
+    Pairing(Pin<Box<dyn Future<Output = Option<Relayed>>>>),
+    Relaying(Relayed),
+    Over,
+}
+
+/// A connection with an upstream.
+struct Relayed {
+    relay: Relay<Rc<Account>>,
+    account: Rc<Account>,
+    _carried: Carried,
+    _listed: Listed,
+}
+
+impl Session {
+    /// A connection that was let in, on the shard that lists it.
+    pub(crate) fn new(listed: Listed, accepted: Accepted) -> Self {
+        Self(Stage::Pairing(Box::pin(begin(listed, accepted))))
+    }
+}
+
+impl Future for Session {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match &mut self.0 {
+                Stage::Pairing(pairing) => match ready!(pairing.as_mut().poll(cx)) {
+                    Some(relayed) => self.0 = Stage::Relaying(relayed),
+                    None => self.0 = Stage::Over,
+                },
+                Stage::Relaying(relayed) => {
+                    let end = ready!(Pin::new(&mut relayed.relay).poll(cx));
+                    relayed.finish(end);
+                    self.0 = Stage::Over;
+                }
+                Stage::Over => return Poll::Ready(()),
+            }
+        }
+    }
+}
+
+/// From admission to relay; `None` when the connection has ended before.
+async fn begin(listed: Listed, accepted: Accepted) -> Option<Relayed> {
+    let Accepted { mut client, peer, permit, at, carried } = accepted;
     let account = Rc::new(Account::new(permit, listed.shard().index(), peer, at));
-    let context = Rc::clone(listed.shard().relay());
-    let mut client = Client::new(socket);
-    // Boxed, so that an established connection does not keep the room that deciding needed.
-    let paired = Box::pin(pair(&mut client, peer, &account, &context)).await;
-    let (upstream, preface) = match paired {
+    let (upstream, preface) = match pair(&mut client, peer, &account, listed.shard()).await {
         Ok(paired) => paired,
         Err(why) => {
             // Said before the client can see it; what is not closed here is reset when dropped.
@@ -101,27 +149,33 @@ pub(crate) async fn run(listed: Listed, accepted: Accepted) {
             if let Unserved::Refused(_) = why {
                 client.close();
             }
-            return;
+            return None;
         }
     };
-    let Some(client) = client.take() else { return };
+    let client = client.take()?;
     let control = Rc::new(Control::new(at));
     listed.relaying(&control, &account);
-    let relay = Relay::new(client, upstream, preface, context, control, Rc::clone(&account));
-    let outcome = match relay {
-        Ok(relay) => match relay.await {
-            End::Closed(outcome) => outcome,
+    let context = Rc::clone(listed.shard().relay());
+    match Relay::new(client, upstream, preface, context, control, Rc::clone(&account)) {
+        Ok(relay) => Some(Relayed { relay, account, _carried: carried, _listed: listed }),
+        Err(outcome) => {
+            account.ended(&outcome);
+            None
+        }
+    }
+}
+
+impl Relayed {
+    fn finish(&self, end: End) {
+        match end {
+            End::Closed(outcome) => self.account.ended(&outcome),
             End::Frozen(frozen) => {
                 // Given up like a connection that was cut: nobody has asked for it.
                 net::reset(frozen.client);
                 net::reset(frozen.upstream);
-                return;
             }
-        },
-        Err(outcome) => outcome,
-    };
-    drop(carried);
-    account.ended(&outcome);
+        }
+    }
 }
 
 /// Everything between admission and relay: the upstream, and what the client has sent already.
@@ -129,9 +183,9 @@ async fn pair(
     client: &mut Client,
     peer: SocketAddr,
     account: &Account,
-    context: &RelayContext,
+    shard: &Shard,
 ) -> Result<(Socket, Vec<u8>), Unserved> {
-    let rule = account.rule();
+    let (rule, context, dials) = (account.rule(), &**shard.relay(), shard.series());
     let mut window = Window::new(0);
     let ends =
         introduce(client, peer, &mut window, account, context).await.map_err(Unserved::Refused)?;
@@ -147,20 +201,19 @@ async fn pair(
     let lines = &routing.lines;
     let candidates =
         routing.router.candidates(&verdict, lines, begun).map_err(Unserved::NoRoute)?;
-    let for_refresh = candidates.clone();
     let affinity = Affinity::client(ends.client.ip());
     let mut machine = rule.selector.begin(lines, candidates, affinity, fastrand::Rng::new());
     let preparation = header.as_ref().map(AsRef::as_ref).unwrap_or_default();
     let path = Path { routing: &routing, preparation };
     let watched = client.watched(!window.bytes().is_empty());
     let dialled = {
-        let mut counted = Counted::new(&mut machine, lines, account.series());
+        let mut counted = Counted::new(&mut machine, lines, account.series(), dials);
         dial::drive(&mut counted, &path, watched).await
     };
-    if let Some(ticket) = machine.take_refresh() {
-        spawn_local(refresh(ticket, Arc::clone(&routing), for_refresh));
-    }
     let now = net::now();
+    if let Some(ticket) = machine.take_refresh() {
+        spawn_local(refresh(ticket, Arc::clone(&routing), verdict, now));
+    }
     let took = now.since(begun);
     account.series().decided(machine.notes(), dialled.is_ok().then_some(took));
     let upstream = dialled.map_err(|stopped| match stopped {
@@ -179,7 +232,7 @@ async fn pair(
         "connection established"
     );
     account.paired(winner, now);
-    Ok((upstream, window.bytes().to_vec()))
+    Ok((upstream, window.into_preface().into_bytes()))
 }
 
 /// Who the client is: from the PROXY header where one is required, else the TCP peer. A client
@@ -271,11 +324,24 @@ fn local(client: &Client) -> OriginalDst {
 
 /// Races the best two in the background, so that the cached winner stays a good one. The socket
 /// that wins has no client and is closed.
-async fn refresh(ticket: RefreshTicket, routing: Arc<Routing>, candidates: Candidates) {
+async fn refresh(ticket: RefreshTicket, routing: Arc<Routing>, verdict: Verdict, now: Moment) {
+    // A rule that had a candidate a moment ago; when it has none now, the cache may go stale.
+    let Ok(candidates) = routing.router.candidates(&verdict, &routing.lines, now) else { return };
     let mut machine = Selector::refresh(ticket, &routing.lines, candidates);
     let path = Path { routing: &routing, preparation: &[] };
     match dial::drive(&mut machine, &path, None).await {
         Ok(upstream) => drop(upstream),
         Err(stopped) => tracing::debug!(?stopped, "background race"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_established_connection_keeps_no_room_for_deciding() {
+        let room = size_of::<Session>() - size_of::<Relay<Rc<Account>>>();
+        assert!(room <= 64, "{room} bytes beside the relay");
     }
 }

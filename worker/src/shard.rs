@@ -38,12 +38,14 @@ use crate::flow::Moment;
 use crate::net;
 use crate::process::Process;
 use crate::relay::{Control, CutReason, RelayContext};
-use crate::session::{self, Account};
+use crate::session::{Account, Session};
 
 mod balance;
 mod pool;
+mod series;
 
 pub(crate) use pool::{Gone, RegisterError, Shards};
+pub(crate) use series::ShardSeries;
 
 /// How often a shard looks at all its connections. Idle limits are kept this exactly.
 const SWEEP: Duration = Duration::from_millis(500);
@@ -106,6 +108,9 @@ pub(crate) struct Shard {
     listeners: RefCell<HashMap<ListenerId, Polled>>,
     connections: RefCell<Slab<Connection>>,
     relay: Rc<RelayContext>,
+    series: ShardSeries,
+    /// What `series.tasks` holds of this shard; lanes may be shared.
+    tasks: Cell<i64>,
     turn: Cell<usize>,
 }
 
@@ -149,6 +154,11 @@ impl Shard {
         &self.process
     }
 
+    /// What it counts that belongs to no rule.
+    pub(crate) fn series(&self) -> &ShardSeries {
+        &self.series
+    }
+
     /// What the thread's connections share for relaying.
     pub(crate) fn relay(&self) -> &Rc<RelayContext> {
         &self.relay
@@ -175,7 +185,7 @@ impl Shard {
         let mut connections = self.connections.borrow_mut();
         let entry = connections.vacant_entry();
         let listed = Listed { shard: Rc::clone(self), key: entry.key() };
-        let task = spawn_local(session::run(listed, accepted));
+        let task = spawn_local(Session::new(listed, accepted));
         entry.insert(Connection { task, relaying: None });
     }
 
@@ -280,6 +290,9 @@ impl Shard {
             }
         }
         self.relay.trim();
+        let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let alive = i64::try_from(alive).unwrap_or(i64::MAX);
+        self.series.tasks.add(alive - self.tasks.replace(alive));
     }
 }
 
@@ -358,6 +371,7 @@ fn run(
         }
     };
     let _gone = started.send(Ok(()));
+    let series = ShardSeries::new(&process.lanes[index]);
     let shard = Rc::new(Shard {
         index,
         process,
@@ -365,6 +379,8 @@ fn run(
         listeners: RefCell::default(),
         connections: RefCell::default(),
         relay: Rc::default(),
+        series,
+        tasks: Cell::new(0),
         turn: Cell::new(index),
     });
     runtime.block_on(shard.serve(commands));

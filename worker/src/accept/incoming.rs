@@ -19,6 +19,7 @@ use crate::accept::listeners::ListenerId;
 use crate::flow::{ClientAddr, Moment};
 use crate::generation::{Generation, Permit, Rule, RuleIndex};
 use crate::net;
+use crate::session::Client;
 use crate::shard::{Carried, Shard};
 
 /// Connections taken for one readiness; the best of the sizes measured.
@@ -27,7 +28,7 @@ const BATCH: usize = 8;
 /// A connection that was let in and has no shard yet.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    socket: OwnedFd,
+    client: Client,
     peer: SocketAddr,
     permit: Permit,
     at: Moment,
@@ -36,8 +37,8 @@ pub(crate) struct Admitted {
 /// A connection that was let in and has its shard.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    /// The client's socket: non-blocking, options inherited from the listener.
-    pub(crate) socket: OwnedFd,
+    /// The client; whatever becomes of this value, it is reset unless it is served.
+    pub(crate) client: Client,
     /// Who connected; with PROXY protocol the hop before us.
     pub(crate) peer: SocketAddr,
     /// Its slots, rule and generation.
@@ -51,8 +52,8 @@ pub(crate) struct Accepted {
 impl Admitted {
     /// Adds the share in the load of the shard that will own it.
     pub(crate) fn carried(self, carried: Carried) -> Accepted {
-        let Self { socket, peer, permit, at } = self;
-        Accepted { socket, peer, permit, at, carried }
+        let Self { client, peer, permit, at } = self;
+        Accepted { client, peer, permit, at, carried }
     }
 }
 
@@ -70,6 +71,7 @@ enum Batch {
 
 /// Accepts until the published generation has no rule for this listener, or is cancelled.
 pub(crate) async fn accept(shard: Rc<Shard>, id: ListenerId, socket: AsyncFd<OwnedFd>) {
+    let _watch = PanicWatch(&shard);
     let mut backoff = Backoff::default();
     loop {
         let Ok(mut ready) = socket.readable().await else {
@@ -91,6 +93,17 @@ pub(crate) async fn accept(shard: Rc<Shard>, id: ListenerId, socket: AsyncFd<Own
     }
 }
 
+/// A loop that panics would leave its shard deaf to the listener without a word.
+struct PanicWatch<'s>(&'s Shard);
+
+impl Drop for PanicWatch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.process().report_broken("an accept loop has panicked".to_owned());
+        }
+    }
+}
+
 fn batch(
     shard: &Rc<Shard>,
     id: ListenerId,
@@ -107,7 +120,10 @@ fn batch(
             Ok((socket, peer)) => {
                 backoff.worked();
                 match admit(&generation, index, peer) {
-                    Ok(permit) => shard.place(Admitted { socket, peer, permit, at: now }),
+                    Ok(permit) => {
+                        let client = Client::new(socket);
+                        shard.place(Admitted { client, peer, permit, at: now });
+                    }
                     // The socket is closed without a word.
                     Err(refusal) => refuse(shard, generation.rule(index), refusal, Some(peer), now),
                 }

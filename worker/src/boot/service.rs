@@ -8,7 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
@@ -24,6 +24,7 @@ use crate::accept::listeners::Listeners;
 use crate::admin::{AdminServer, View};
 use crate::generation::Generation;
 use crate::generation::blueprint::{self, Blueprint};
+use crate::net;
 use crate::process::Process;
 use crate::shard::{Gone, RegisterError, Shards};
 
@@ -231,6 +232,10 @@ impl Service {
         let wanted = blueprint::keys(draft.config());
         for (key, socket) in arrived {
             if wanted.contains(&key) {
+                // What clients' sockets inherit; the supervisor has set it on those it bound.
+                if let Err(error) = net::tune(socket.as_fd()) {
+                    tracing::warn!(%error, listener = key.0, "cannot set socket options");
+                }
                 self.listeners.take(key, socket);
             }
         }

@@ -14,7 +14,7 @@ use crate::relay::RelayContext;
 /// A client without an upstream. Dropped, it is reset: whoever gets no service sees an error and
 /// not the end of a stream.
 #[derive(Debug)]
-pub(super) struct Client(State);
+pub(crate) struct Client(State);
 
 #[derive(Debug)]
 enum State {
@@ -41,7 +41,7 @@ pub(super) enum Filled {
 
 impl Client {
     /// A client just accepted.
-    pub(super) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
         Self(State::Reading(socket.into()))
     }
 

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use crate::flow::{AttemptId, Event, LineIndex, Moment, Select, Step, Steps};
 use crate::generation::RuleSeries;
 use crate::select::Machine;
+use crate::shard::ShardSeries;
 use crate::upstream::LineSet;
 
 /// A machine whose attempts are counted.
@@ -16,12 +17,14 @@ pub(super) struct Counted<'a> {
     machine: &'a mut Machine,
     lines: &'a LineSet,
     series: &'a RuleSeries,
+    dials: &'a ShardSeries,
     attempts: SmallVec<[Attempt; 2]>,
 }
 
 struct Attempt {
     id: AttemptId,
     line: LineIndex,
+    asked: Moment,
     /// Begun and not ended.
     open: bool,
 }
@@ -32,27 +35,30 @@ impl<'a> Counted<'a> {
         machine: &'a mut Machine,
         lines: &'a LineSet,
         series: &'a RuleSeries,
+        dials: &'a ShardSeries,
     ) -> Self {
-        Self { machine, lines, series, attempts: SmallVec::new() }
+        Self { machine, lines, series, dials, attempts: SmallVec::new() }
     }
 
     /// Notes attempts that the machine has just asked for.
-    fn note(&mut self, steps: &[Step]) {
+    fn note(&mut self, steps: &[Step], now: Moment) {
         for step in steps {
             match *step {
                 Step::Dial { attempt, line, .. } => {
-                    self.attempts.push(Attempt { id: attempt, line, open: false });
+                    self.attempts.push(Attempt { id: attempt, line, asked: now, open: false });
                 }
                 Step::WakeAt(_) | Step::Cancel(_) | Step::Use(_) | Step::GiveUp(_) => {}
             }
         }
     }
 
-    fn count(&mut self, event: &Event) {
+    fn count(&mut self, event: &Event, now: Moment) {
         let (id, open) = match event {
             Event::Started(id) => (*id, true),
             Event::Connected { attempt, .. } | Event::Failed { attempt, .. } => (*attempt, false),
-            Event::TargetFull(_) | Event::ProcessFull(_) | Event::Woke => return,
+            Event::TargetFull(_) => return self.dials.target_full.inc(),
+            Event::ProcessFull(_) => return self.dials.process_full.inc(),
+            Event::Woke => return,
         };
         let Some(attempt) = self.attempts.iter_mut().find(|attempt| attempt.id == id) else {
             return;
@@ -60,7 +66,10 @@ impl<'a> Counted<'a> {
         attempt.open = open;
         let series = self.series.target(self.lines.node(attempt.line).target);
         match event {
-            Event::Started(_) => series.attempts.inc(),
+            Event::Started(_) => {
+                series.attempts.inc();
+                self.dials.waited.observe(now.since(attempt.asked));
+            }
             Event::Connected { connect, .. } => {
                 // A prewarmed socket was no dial.
                 if let Some(connect) = connect {
@@ -77,14 +86,14 @@ impl<'a> Counted<'a> {
 impl Select for Counted<'_> {
     fn start(&mut self, now: Moment, steps: &mut Steps) {
         self.machine.start(now, steps);
-        self.note(steps);
+        self.note(steps, now);
     }
 
     fn on(&mut self, event: Event, now: Moment, steps: &mut Steps) {
-        self.count(&event);
+        self.count(&event, now);
         let before = steps.len();
         self.machine.on(event, now, steps);
-        self.note(steps.get(before..).unwrap_or_default());
+        self.note(steps.get(before..).unwrap_or_default(), now);
     }
 }
 

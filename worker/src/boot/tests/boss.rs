@@ -15,6 +15,7 @@ use baton_handoff::message::{
 };
 use baton_handoff::{RecvError, SupervisorEnd, Transaction, pair};
 use baton_metrics::Region;
+use socket2::{Domain, Socket, Type};
 use tokio::runtime::Runtime;
 
 /// How long a test waits for an answer that should come at once.
@@ -317,6 +318,24 @@ impl Upstream {
             stream.shutdown(std::net::Shutdown::Write)?;
             io::copy(&mut stream, &mut io::sink()).map(drop)
         })
+    }
+
+    /// An address whose accept queue is full, so that a connect is never answered, and what
+    /// keeps it so.
+    pub(super) fn stuck() -> (SocketAddr, Vec<Socket>) {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut held = vec![listener];
+        for _ in 0..4 {
+            let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            client.set_nonblocking(true).unwrap();
+            // In progress, or already in the queue.
+            let _begun = client.connect(&address);
+            held.push(client);
+        }
+        (address.as_socket().unwrap(), held)
     }
 
     /// Says what came first, and closes.

@@ -182,3 +182,41 @@ fn labels_narrow_the_choice() {
     boss.serve(1, &[rule_of(address, fields, &targets)]);
     assert_eq!(heard(address).unwrap(), "eu");
 }
+
+#[test]
+fn a_client_that_leaves_cancels_a_dial_that_is_stuck() {
+    let (stuck, _full) = Upstream::stuck();
+    let mut boss = Boss::greeted();
+    let address = boss.listen();
+    boss.serve(1, &[rule_with("r", address, &[stuck], r#""mode":"normal","timeout":"5m""#)]);
+    let client = TcpStream::connect(address).unwrap();
+    let begun = "baton_dial_attempts_total{rule=\"r\",target=\"node-0\"} 1\n";
+    boss.metrics_until(|text| text.contains(begun));
+    assert_eq!(boss.ping().connections, 1);
+    drop(client);
+    boss.pulse_until(|pulse| pulse.connections == 0);
+    let canceled = "baton_dial_canceled_total{rule=\"r\",target=\"node-0\"} 1\n";
+    assert!(boss.metrics().contains(canceled));
+}
+
+#[test]
+fn a_cut_resets_clients_whose_dial_is_stuck() {
+    let (stuck, _full) = Upstream::stuck();
+    let mut boss = Boss::greeted();
+    let address = boss.listen();
+    boss.serve(1, &[rule_with("r", address, &[stuck], r#""mode":"normal","timeout":"5m""#)]);
+    let mut client = TcpStream::connect(address).unwrap();
+    boss.pulse_until(|pulse| pulse.connections == 1);
+    assert_eq!(boss.drain(std::time::Duration::ZERO), 1);
+    assert_eq!(super::end_of(&mut client), Err(ErrorKind::ConnectionReset));
+    assert!(boss.ended());
+}
+
+#[test]
+fn a_dial_that_is_stuck_ends_at_the_rules_time_limit() {
+    let (stuck, _full) = Upstream::stuck();
+    let mut boss = Boss::greeted();
+    let address = boss.listen();
+    boss.serve(1, &[rule_with("r", address, &[stuck], r#""mode":"normal","timeout":300"#)]);
+    assert_eq!(heard(address).unwrap_err().kind(), ErrorKind::ConnectionReset);
+}

@@ -144,14 +144,14 @@ impl Shared {
             return 0;
         }
         let items: Vec<Item> = self.items();
-        let live: HashSet<&Scope> = items
+        let live: HashSet<Scope<'_>> = items
             .iter()
             .filter(|item| item.entry.users & LANES != 0)
-            .filter_map(|item| item.scope.as_ref())
+            .filter_map(Item::scope)
             .collect();
         items
             .iter()
-            .filter(|item| item.scope.as_ref().is_some_and(|scope| !live.contains(scope)))
+            .filter(|item| item.scope().is_some_and(|scope| !live.contains(&scope)))
             .filter(|item| item.entry.users & !ORPHAN == 0 && self.take_back(&item.entry))
             .count()
     }

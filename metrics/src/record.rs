@@ -93,9 +93,9 @@ pub(crate) fn load<const N: usize>(words: &Words, first: usize) -> Option<[u64; 
 }
 
 fn checksum(sequence: u64, payload: &[u64]) -> u64 {
-    let mut hash = xxhash_rust::xxh3::Xxh3::with_seed(sequence);
-    for word in payload {
-        hash.update(&word.to_le_bytes());
+    let mut bytes = [0; RECORD_PAYLOAD_WORDS * 8];
+    for (to, word) in bytes.chunks_exact_mut(8).zip(payload) {
+        to.copy_from_slice(&word.to_le_bytes());
     }
-    hash.digest()
+    xxhash_rust::xxh3::xxh3_64_with_seed(&bytes, sequence)
 }

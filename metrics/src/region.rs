@@ -211,6 +211,13 @@ impl Region {
         self.snapshot()?.encode_text()
     }
 
+    /// Checks every descriptor: how many are damaged, their series missing from every export.
+    /// Zero unless somebody has written over the region; worth a warning after an attach.
+    #[must_use]
+    pub fn damaged(&self) -> usize {
+        self.inner.shared.damaged()
+    }
+
     /// Size of the region in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {

@@ -69,16 +69,10 @@ pub enum Value {
 }
 
 /// What makes series appear and disappear together: a rule, a target, or a target of a rule.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Scope {
-    rule: Option<String>,
-    target: Option<String>,
-}
-
-impl Scope {
-    fn new(rule: Option<String>, target: Option<String>) -> Option<Self> {
-        (rule.is_some() || target.is_some()).then_some(Self { rule, target })
-    }
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Scope<'a> {
+    rule: Option<&'a str>,
+    target: Option<&'a str>,
 }
 
 /// A decoded descriptor of a series or a record.
@@ -86,9 +80,23 @@ pub(crate) struct Item {
     pub(crate) entry: Entry,
     /// `None` for a record.
     pub(crate) family: Option<Arc<FamilyKey>>,
+    /// The label values; of a record, rule and target.
     pub(crate) values: Vec<String>,
+}
+
+impl Item {
     /// `None` for what belongs to the whole instance.
-    pub(crate) scope: Option<Scope>,
+    pub(crate) fn scope(&self) -> Option<Scope<'_>> {
+        let value = |at: Option<usize>| at.and_then(|at| self.values.get(at)).map(String::as_str);
+        let (rule, target) = match &self.family {
+            Some(family) => {
+                let of = |name| value(family.labels.iter().position(|label| label == name));
+                (of("rule"), of("target"))
+            }
+            None => (value(Some(0)), value(Some(1))),
+        };
+        (rule.is_some() || target.is_some()).then_some(Scope { rule, target })
+    }
 }
 
 /// A region in which folds followed each other so fast that no whole look was possible.
@@ -99,26 +107,26 @@ pub struct Busy;
 /// What was exported before: a counter is never exported lower.
 #[derive(Debug, Default)]
 pub(crate) struct Guard {
-    /// By descriptor and the state word of its owner.
-    seen: HashMap<(usize, u64), Vec<u64>>,
+    /// By descriptor: the state word of its owner then, and the cells.
+    seen: Vec<(u64, Vec<u64>)>,
 }
 
 impl Guard {
     /// Raises each cell to what it was before.
     fn raise(&mut self, entry: &Entry, cells: &mut [u64]) {
-        let seen = self.seen.entry((entry.index, entry.state)).or_default();
+        if self.seen.len() <= entry.index {
+            self.seen.resize_with(entry.index + 1, Default::default);
+        }
+        let Some((owner, seen)) = self.seen.get_mut(entry.index) else { return };
+        if *owner != entry.state {
+            *owner = entry.state;
+            seen.clear();
+        }
         seen.resize(cells.len(), 0);
         for (cell, seen) in cells.iter_mut().zip(seen) {
             *cell = (*cell).max(*seen);
             *seen = *cell;
         }
-    }
-
-    /// Forgets series that are no more.
-    fn retain(&mut self, raw: &[(Item, Vec<u64>)]) {
-        let now: HashSet<(usize, u64)> =
-            raw.iter().map(|(item, _)| (item.entry.index, item.entry.state)).collect();
-        self.seen.retain(|key, _| now.contains(key));
     }
 }
 
@@ -126,6 +134,11 @@ impl Shared {
     /// Every series and record, decoded.
     pub(crate) fn items(&self) -> Vec<Item> {
         self.decode().0
+    }
+
+    /// How many descriptors are damaged.
+    pub(crate) fn damaged(&self) -> usize {
+        self.decode().1
     }
 
     /// Every series and record, and how many descriptors are damaged.
@@ -176,7 +189,6 @@ impl Shared {
                 .collect();
             (raw, damaged)
         })?;
-        guard.retain(&raw);
         for (item, cells) in &mut raw {
             if matches!(item.entry.meta.entity, Entity::Counter | Entity::Histogram) {
                 guard.raise(&item.entry, cells);
@@ -216,14 +228,15 @@ impl Shared {
         if !items.iter().any(unheld) {
             return items;
         }
-        let held: HashSet<Scope> = items
+        let held: HashSet<Scope<'_>> =
+            items.iter().filter(|item| !unheld(item)).filter_map(Item::scope).collect();
+        let gone: HashSet<usize> = items
             .iter()
-            .filter(|item| !unheld(item))
-            .filter_map(|item| item.scope.clone())
+            .filter(|item| unheld(item))
+            .filter(|item| item.scope().is_some_and(|scope| !held.contains(&scope)))
+            .map(|item| item.entry.index)
             .collect();
-        items.retain(|item| {
-            !unheld(item) || item.scope.as_ref().is_none_or(|scope| held.contains(scope))
-        });
+        items.retain(|item| !gone.contains(&item.entry.index));
         items
     }
 
@@ -269,8 +282,7 @@ impl Shared {
 fn item(entry: Entry, families: &HashMap<usize, Arc<FamilyKey>>) -> Option<Item> {
     if entry.meta.entity == Entity::Record {
         let (rule, target) = key::record_scope(&entry.key)?;
-        let scope = Scope::new(Some(rule), Some(target));
-        return Some(Item { entry, family: None, values: Vec::new(), scope });
+        return Some(Item { entry, family: None, values: vec![rule, target] });
     }
     let family = families.get(&(entry.meta.family as usize))?;
     let values = key::series_values(&entry.key, entry.meta)?;
@@ -280,9 +292,8 @@ fn item(entry: Entry, families: &HashMap<usize, Arc<FamilyKey>>) -> Option<Item>
     {
         return None;
     }
-    let value = |name: &str| {
-        family.labels.iter().position(|label| label == name).and_then(|at| values.get(at)).cloned()
-    };
-    let scope = Scope::new(value("rule"), value("target"));
-    Some(Item { family: Some(Arc::clone(family)), entry, values, scope })
+    Some(Item { family: Some(Arc::clone(family)), entry, values })
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -215,10 +215,13 @@ impl Shared {
 
 /// CRC-32 of a descriptor's unchanging words and its key.
 pub(super) fn checksum(descriptor: &Descriptor, key: &[u8]) -> u64 {
-    let mut crc = crc32fast::Hasher::new();
-    for word in [desc::HASH, desc::META, desc::KEY, desc::CELLS, desc::CREATED] {
-        crc.update(&descriptor[word].load(Ordering::Relaxed).to_le_bytes());
+    let mut fixed = [0; 40];
+    let words = [desc::HASH, desc::META, desc::KEY, desc::CELLS, desc::CREATED];
+    for (bytes, word) in fixed.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&descriptor[word].load(Ordering::Relaxed).to_le_bytes());
     }
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&fixed);
     crc.update(key);
     u64::from(crc.finalize())
 }

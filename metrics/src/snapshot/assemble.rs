@@ -1,54 +1,68 @@
 //! From cells to families: units, names, and what to do when two releases disagree.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Ordering;
+use std::sync::Arc;
 
 use super::{Family, Item, Sample, Value};
 use crate::catalog::{self, Unit};
 use crate::key::{Entity, FamilyKey};
 
-/// Name and labels.
-type SeriesName = (String, Vec<(String, String)>);
+/// A series and its cells.
+type Raw = (Item, Vec<u64>);
 
-/// Families of the same name and type become one; of two series with the same labels the one of
-/// the newer family stays, and two descriptors of one series are added up.
-pub(super) fn assemble(raw: Vec<(Item, Vec<u64>)>, dropped: u64) -> Vec<Family> {
-    let mut types: HashMap<String, (Entity, u64)> = HashMap::new();
-    let mut series: BTreeMap<SeriesName, (Item, Vec<u64>)> = BTreeMap::new();
-    for (item, cells) in raw {
-        let Some(family) = &item.family else { continue };
-        let known = types.entry(family.name.clone()).or_insert((family.entity, item.entry.created));
-        if item.entry.created > known.1 {
-            *known = (family.entity, item.entry.created);
-        }
-        let labels = family.labels.iter().cloned().zip(item.values.iter().cloned()).collect();
-        let key = (family.name.clone(), labels);
-        match series.get_mut(&key) {
-            Some((other, total)) if other.entry.meta.family == item.entry.meta.family => {
-                for (total, cell) in total.iter_mut().zip(cells) {
-                    *total = total.wrapping_add(cell);
-                }
-            }
-            Some((other, _)) if other.entry.created > item.entry.created => {}
-            Some(_) | None => drop(series.insert(key, (item, cells))),
-        }
-    }
+/// Families of the same name and type become one; when releases disagree about a name's type, the
+/// newest series decides. Of two series with the same labels the one of the newer family stays,
+/// and two descriptors of one series are added up.
+pub(super) fn assemble(raw: Vec<Raw>, dropped: u64) -> Vec<Family> {
+    let mut series: Vec<(Arc<FamilyKey>, Raw)> = raw
+        .into_iter()
+        .filter_map(|(item, cells)| Some((Arc::clone(item.family.as_ref()?), (item, cells))))
+        .collect();
+    series.sort_by(|(a_family, (a, _)), (b_family, (b, _))| {
+        by_family(a_family, b_family).then_with(|| a.values.cmp(&b.values))
+    });
     let mut families: Vec<Family> = Vec::new();
-    for ((name, labels), (item, cells)) in series {
-        let Some(family) = item.family else { continue };
-        if types.get(&name).is_some_and(|(entity, _)| *entity != family.entity) {
-            continue;
+    for of_name in series.chunk_by_mut(|(a, _), (b, _)| a.name == b.name) {
+        let newest = of_name.iter().max_by_key(|(_, (item, _))| item.entry.created);
+        let Some((family, _)) = newest else { continue };
+        let (entity, name) = (family.entity, family.name.clone());
+        let mut samples: Vec<Sample> = Vec::with_capacity(of_name.len());
+        let same_labels = |a: &(Arc<FamilyKey>, Raw), b: &(Arc<FamilyKey>, Raw)| {
+            a.1.0.values == b.1.0.values && a.0.labels == b.0.labels
+        };
+        for of_labels in of_name.chunk_by_mut(same_labels) {
+            samples.extend(merge(of_labels, entity));
         }
-        let sample = Sample { labels, value: value(&family, &cells) };
-        match families.last_mut() {
-            Some(last) if last.name == name => last.samples.push(sample),
-            Some(_) | None => {
-                let help = catalog::find(&name).map_or("", |metric| metric.help);
-                families.push(Family { name, help, samples: vec![sample] });
-            }
-        }
+        let help = catalog::find(&name).map_or("", |metric| metric.help);
+        families.push(Family { name, help, samples });
     }
     add_dropped(&mut families, dropped);
     families
+}
+
+/// By name, then by label names. Most comparisons are within one family.
+fn by_family(a: &Arc<FamilyKey>, b: &Arc<FamilyKey>) -> Ordering {
+    if Arc::ptr_eq(a, b) {
+        return Ordering::Equal;
+    }
+    a.name.cmp(&b.name).then_with(|| a.labels.cmp(&b.labels))
+}
+
+/// One sample from all series of one name and the same labels, if any has the name's type.
+fn merge(same: &mut [(Arc<FamilyKey>, Raw)], entity: Entity) -> Option<Sample> {
+    let of_type = same.iter().filter(|(family, _)| family.entity == entity);
+    let newest = of_type.max_by_key(|(_, (item, _))| item.entry.created)?;
+    let (family, index) = (Arc::clone(&newest.0), newest.1.0.entry.meta.family);
+    let mut total = vec![0u64; family.cells()];
+    let mut values = Vec::new();
+    for (_, (item, cells)) in same.iter_mut().filter(|(_, (i, _))| i.entry.meta.family == index) {
+        for (total, cell) in total.iter_mut().zip(cells) {
+            *total = total.wrapping_add(*cell);
+        }
+        values = std::mem::take(&mut item.values);
+    }
+    let labels = family.labels.iter().cloned().zip(values).collect();
+    Some(Sample { labels, value: value(&family, &total) })
 }
 
 /// The count of series without room is no series itself, so that it always has room.

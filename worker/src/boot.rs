@@ -39,6 +39,8 @@ use service::{ServeError, Service, shard_count};
 
 /// How long a supervisor that does not read may hold up the conversation.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
+/// Threads for compiling and name look-ups; more names than that wait for their turn.
+const BLOCKING_THREADS: usize = 16;
 /// How often a worker gives a sign of life.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -50,6 +52,7 @@ pub(crate) fn run(control: OwnedFd, logging: Option<&Logging>, owns_process: boo
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
+        .max_blocking_threads(BLOCKING_THREADS)
         .build_local(LocalOptions::default());
     let outcome = runtime.and_then(|runtime| {
         runtime.block_on(async {

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use baton_config::model;
 use baton_metrics::{Gauge, Lane, Record, catalog};
 
+use crate::dial::TargetSlots;
 use crate::flow::Moment;
 use crate::generation::{Generation, Routing, Rule, learned};
 use crate::net;
@@ -39,6 +40,8 @@ struct RuleGauges {
 
 struct LineGauges {
     line: Arc<Line>,
+    slots: Arc<TargetSlots>,
+    dials: Gauge,
     ewma: Gauge,
     observed: Gauge,
     failures: Gauge,
@@ -126,15 +129,23 @@ impl RuleGauges {
         routing: Arc<Routing>,
     ) -> Self {
         let (lane, name) = (process.lane(), configured.name.as_str());
-        let lines = routing.lines.iter().map(|(_, node)| {
+        let lines = routing.lines.iter().map(|(index, node)| {
             // The addresses of an expanded target are lines of their own.
             let alone =
                 routing.lines.iter().filter(|(_, other)| other.target == node.target).count() == 1;
             let address = node.address.to_string();
+            // Places go by the address as it is written.
+            let written = configured
+                .targets
+                .get(usize::from(node.target))
+                .map_or_else(|| address.clone(), |target| target.address.to_string());
             let labels = [("rule", name), ("target", if alone { &node.name } else { &*address })];
             let gauge = |metric| lane.gauge(metric, &labels);
             LineGauges {
                 line: Arc::clone(&node.line),
+                slots: Arc::clone(routing.slots(index)),
+                dials: lane
+                    .gauge(&catalog::DIAL_BULKHEAD_TARGET_IN_FLIGHT, &[("target", &written)]),
                 ewma: gauge(&catalog::ROUTE_LATENCY_EWMA),
                 observed: gauge(&catalog::ROUTE_OBSERVED),
                 failures: gauge(&catalog::ROUTE_CONSECUTIVE_FAILURES),
@@ -163,6 +174,7 @@ impl LineGauges {
     fn refresh(&self, now: Moment, wall: SystemTime) {
         let known = LineSnapshot::of(&self.line);
         self.ewma.set_duration(Duration::from_nanos(known.ewma_nanos));
+        self.dials.set(self.slots.in_use().into());
         self.observed.set((known.ewma_nanos > 0).into());
         let failures = known.dial_streak.max(known.attributable_streak).max(known.fails);
         self.failures.set(failures.into());

@@ -185,6 +185,12 @@ impl TargetSlots {
         &self.bulkhead
     }
 
+    /// Foreground dials to this address under way.
+    #[must_use]
+    pub fn in_use(&self) -> u32 {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
     /// A foreground place, if one is free now and nobody who waits could use it.
     ///
     /// # Errors

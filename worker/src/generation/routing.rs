@@ -85,6 +85,11 @@ impl Routing {
         }
     }
 
+    /// The dial places of a line.
+    pub(crate) fn slots(&self, line: LineIndex) -> &Arc<TargetSlots> {
+        &self.place(line).slots
+    }
+
     fn place(&self, line: LineIndex) -> &Place {
         &self.places[usize::from(line.0)]
     }
@@ -108,7 +113,7 @@ pub(crate) struct Path<'r> {
 
 impl Lines for Path<'_> {
     fn slots(&self, line: LineIndex) -> &Arc<TargetSlots> {
-        &self.routing.place(line).slots
+        self.routing.slots(line)
     }
 
     fn addresses(&self, line: LineIndex) -> Addresses {

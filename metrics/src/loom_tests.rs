@@ -2,7 +2,7 @@
 //! memory model lets a relaxed load see (up to three preemptions).
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p baton-metrics --release loom
+//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p baton-metrics --release --lib loom
 //! ```
 //!
 //! The models run the very code of the region over a tiny one in process memory; each thread

@@ -38,7 +38,7 @@ impl Reader {
         self.shared.snapshot(|holder| !holder.is_dead(), &mut Guard::default())
     }
 
-    /// See [`Region::encode_text`].
+    /// See [`Region::encode_text`](super::Region::encode_text).
     ///
     /// # Errors
     /// As there.

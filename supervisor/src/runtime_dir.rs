@@ -132,11 +132,16 @@ fn check_ownership(path: &Path) -> Result<(), RuntimeDirError> {
     let uid = Uid::effective();
     let unsafe_dir =
         |what: String| RuntimeDirError::Unsafe { path: path.into(), what, uid: uid.as_raw() };
-    let meta = fs::symlink_metadata(path).map_err(|source| RuntimeDirError::Io {
-        path: path.into(),
-        operation: "inspect it",
-        source,
-    })?;
+    let inspect = |result: io::Result<fs::Metadata>| {
+        let operation = "inspect it";
+        result.map_err(|source| RuntimeDirError::Io { path: path.into(), operation, source })
+    };
+    let mut meta = inspect(fs::symlink_metadata(path))?;
+    // A service manager's own link (systemd's dynamic users have one) may be followed; a
+    // stranger's could lead anywhere.
+    if meta.is_symlink() && (meta.uid() == 0 || meta.uid() == uid.as_raw()) {
+        meta = inspect(fs::metadata(path))?;
+    }
     if !meta.is_dir() {
         return Err(unsafe_dir("it is not a directory".into()));
     }
@@ -186,6 +191,20 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         let error = RuntimeDir::open(&path).unwrap_err().to_string();
         assert!(error.contains("others may write to it (mode 0777)"), "{error}");
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_link_of_our_own_is_followed_to_a_directory_that_is_checked() {
+        let (path, link) = (scratch("linked"), scratch("link"));
+        let _gone = fs::remove_file(&link);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        drop(RuntimeDir::open(&link).unwrap());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(RuntimeDir::open(&link), Err(RuntimeDirError::Unsafe { .. })));
+        fs::remove_file(&link).unwrap();
         fs::remove_dir_all(&path).unwrap();
     }
 

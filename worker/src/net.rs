@@ -22,10 +22,10 @@ mod socket;
 pub use accept::{accept, register_listener};
 pub use bytes::{peek, recv, send, shut_write};
 pub use clock::now;
-pub use info::{TcpState, cookie, tcp_state, unread, unsent};
-pub use options::{KEEPALIVE_IDLE, discard_on_close, inline_urgent, reset, tune};
+pub use info::{TcpState, cookie, has_error, tcp_state, unread, unsent};
+pub use options::{KEEPALIVE_IDLE, abort, discard_on_close, inline_urgent, reset, tune};
 pub use outgoing::{Connecting, confirm, connect};
-pub use pipe::{PIPE_SIZES, Pipe, splice_in, splice_out};
+pub use pipe::{PIPE_SIZES, Pipe, fill, splice_in, splice_out};
 pub use socket::Socket;
 
 #[cfg(test)]

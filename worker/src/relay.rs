@@ -27,6 +27,7 @@ mod conduit;
 mod connection;
 mod context;
 mod control;
+mod journal;
 mod outcome;
 mod pipes;
 mod pump;

@@ -4,7 +4,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use nix::libc;
@@ -184,16 +184,10 @@ pub(super) fn is_tcp_connection(number: RawFd) -> bool {
         && option::<i32>(number, libc::SO_ACCEPTCONN) == Some(0)
 }
 
-/// `AF_UNSPEC`.
-const UNSPECIFIED: libc::sa_family_t = 0;
-#[allow(clippy::cast_possible_truncation, reason = "16")]
-const NOWHERE_LEN: libc::socklen_t = size_of::<libc::sockaddr>() as libc::socklen_t;
-
 /// Resets a TCP connection at once, through whichever descriptor.
 pub(super) fn abort(number: RawFd) -> bool {
-    let nowhere = libc::sockaddr { sa_family: UNSPECIFIED, sa_data: [0; 14] };
-    // SAFETY: the kernel reads that many bytes of `nowhere`, which is that large.
-    unsafe { libc::connect(number, &raw const nowhere, NOWHERE_LEN) == 0 }
+    // SAFETY: borrowed for this call only; a number that is not open is an error of the call.
+    crate::net::abort(unsafe { BorrowedFd::borrow_raw(number) }).is_ok()
 }
 
 /// One above the highest number that can be open: the size of the table, or the limit where

@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use nix::errno::Errno;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::SockRef;
 
 /// The TCP state of a socket, as far as the gateway tells states apart.
@@ -65,6 +67,23 @@ pub fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
         return Err(io::Error::last_os_error());
     }
     Ok(TcpState::from_kernel(head[0]))
+}
+
+/// Whether the next operation on `socket` will report that the connection broke. Unlike
+/// `SO_ERROR` it leaves the error where it is.
+///
+/// # Errors
+/// Whatever `poll` reports.
+pub fn has_error(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    loop {
+        match poll(&mut polled, PollTimeout::ZERO) {
+            Ok(_) => break,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(polled[0].revents().is_some_and(|found| found.contains(PollFlags::POLLERR)))
 }
 
 /// The kernel's identity of this socket (`SO_COOKIE`): unique within a boot, the same through

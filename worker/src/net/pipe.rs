@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
-use nix::unistd::pipe2;
+use nix::sys::stat::{SFlag, fstat};
+use nix::unistd::{pipe2, write};
 
 use super::bytes::again;
 
@@ -47,8 +48,14 @@ impl Pipe {
     /// A pipe received from another process: its two ends, in reading and writing order.
     ///
     /// # Errors
-    /// When `write` is not a pipe.
+    /// `InvalidInput` when they are not the two ends of one pipe.
     pub fn from_ends(read: OwnedFd, write: OwnedFd) -> io::Result<Self> {
+        let (near, far) = (fstat(&read)?, fstat(&write)?);
+        let is_pipe = |mode| SFlag::from_bits_truncate(mode) & SFlag::S_IFMT == SFlag::S_IFIFO;
+        let one = is_pipe(near.st_mode) && (near.st_dev, near.st_ino) == (far.st_dev, far.st_ino);
+        if !one || access(&read)? != OFlag::O_RDONLY || access(&write)? != OFlag::O_WRONLY {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the ends of one pipe"));
+        }
         let given = fcntl(write.as_fd(), FcntlArg::F_GETPIPE_SZ)?;
         Ok(Self { read, write, capacity: usize::try_from(given).unwrap_or(0) })
     }
@@ -76,6 +83,19 @@ impl Pipe {
     pub fn write_end(&self) -> BorrowedFd<'_> {
         self.write.as_fd()
     }
+}
+
+fn access(fd: &OwnedFd) -> io::Result<OFlag> {
+    Ok(OFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GETFL)?) & OFlag::O_ACCMODE)
+}
+
+/// Appends as much of `bytes` to `pipe` as it takes: all of them if it was empty and they are
+/// no more than its capacity.
+///
+/// # Errors
+/// `WouldBlock` when it takes nothing.
+pub fn fill(pipe: &Pipe, bytes: &[u8]) -> io::Result<usize> {
+    again(|| write(pipe.write_end(), bytes))
 }
 
 fn flags() -> SpliceFFlags {

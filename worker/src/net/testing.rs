@@ -34,7 +34,7 @@ pub(crate) fn black_hole() -> (TcpListener, Vec<OwnedFd>, SocketAddr) {
 }
 
 /// Waits until `condition` holds, giving the kernel the processor meanwhile.
-pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !condition() {
         assert!(start.elapsed().as_secs() < 20, "never came: {what}");

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use baton_handoff::table::{Slot, State};
 use tokio::io::unix::AsyncFd;
 
 use crate::net::{self, Socket, TcpState};
@@ -15,6 +16,7 @@ use super::closing::Closing;
 use super::conduit::Conduit;
 use super::context::RelayContext;
 use super::control::{Command, Control};
+use super::journal::Journal;
 use super::outcome::{End, Ending, Failure, Operation, Outcome, Side};
 use super::pump::{Progress, Surroundings, pump};
 use super::state::{Flow, Frozen, SourceEnd};
@@ -61,6 +63,7 @@ struct Core<T> {
     context: Rc<RelayContext>,
     control: Rc<Control>,
     tally: T,
+    journal: Journal,
     /// The first failure; the side it happened on is broken.
     failure: Option<Failure>,
     closing: Option<Box<Closing>>,
@@ -118,9 +121,34 @@ impl<T: Tally> Relay<T> {
                 context.pipes.borrow_mut().adopt();
             }
         }
-        let core =
-            Core { to_upstream, to_client, context, control, tally, failure: None, closing: None };
+        let core = Core {
+            to_upstream,
+            to_client,
+            context,
+            control,
+            tally,
+            journal: Journal::default(),
+            failure: None,
+            closing: None,
+        };
         Ok(Self { ends: Some(ends), core })
+    }
+
+    /// Notes in `slot` whatever a successor has to know, from now until the end. The slot must
+    /// name this connection's sockets and must not be open yet: it is opened here. To be called
+    /// before the first poll.
+    #[must_use]
+    pub fn journaled(mut self, slot: Slot) -> Self {
+        let Core { to_upstream, to_client, .. } = &self.core;
+        let flows = [(Direction::ToUpstream, to_upstream), (Direction::ToClient, to_client)];
+        self.core.journal = Journal::begin(slot, flows);
+        self
+    }
+
+    /// The record of a connection that was frozen; `None` when it has none, or has ended.
+    #[must_use]
+    pub fn into_slot(mut self) -> Option<Slot> {
+        std::mem::take(&mut self.core.journal).into_slot()
     }
 }
 
@@ -155,6 +183,7 @@ impl<T: Tally> Core<T> {
             context: &self.context,
             control: &self.control,
             tally: &self.tally,
+            journal: &self.journal,
             direction,
         };
         loop {
@@ -164,14 +193,15 @@ impl<T: Tally> Core<T> {
                 Progress::Over => {}
                 Progress::Failed(Operation::Write, error) => {
                     sink.set_broken();
+                    let side = direction.to();
+                    note(&mut self.failure, &self.journal, side, Operation::Write, error);
                     discard(flow, &self.context);
-                    note(&mut self.failure, direction.to(), Operation::Write, error);
                     return false;
                 }
                 Progress::Failed(operation, error) => {
                     source.set_broken();
                     flow.end = Some(SourceEnd::Broken);
-                    note(&mut self.failure, direction.from(), operation, error);
+                    note(&mut self.failure, &self.journal, direction.from(), operation, error);
                     continue;
                 }
             }
@@ -179,10 +209,11 @@ impl<T: Tally> Core<T> {
             if flow.end == Some(SourceEnd::Fin) && !flow.fin_sent && !other.is_over() {
                 if let Err(error) = net::shut_write(sink.fd()) {
                     sink.set_broken();
-                    note(&mut self.failure, direction.to(), Operation::Write, error);
+                    note(&mut self.failure, &self.journal, direction.to(), Operation::Write, error);
                     return false;
                 }
                 flow.fin_sent = true;
+                self.journal.fin_sent(direction);
             }
             return false;
         }
@@ -204,7 +235,7 @@ impl<T: Tally> Core<T> {
             side.set_broken();
             from_it.end = Some(SourceEnd::Broken);
             let error = io::ErrorKind::ConnectionReset.into();
-            note(&mut self.failure, direction.from(), Operation::Watch, error);
+            note(&mut self.failure, &self.journal, direction.from(), Operation::Watch, error);
         }
     }
 
@@ -284,6 +315,7 @@ impl<T: Tally + Unpin> Future for Relay<T> {
         let ending = match (order, core.failure.take()) {
             (Some(Command::Freeze), _) => return Poll::Ready(End::Frozen(core.freeze(ends))),
             (Some(Command::Cut(reason)), _) => {
+                core.journal.state(State::Doomed);
                 ends.reset();
                 Ending::Cut(reason)
             }
@@ -293,10 +325,12 @@ impl<T: Tally + Unpin> Future for Relay<T> {
             }
             // Both streams were read to their end: closing sends the FINs that are still due.
             (None, None) => {
+                core.journal.state(State::Finishing);
                 drop(ends);
                 Ending::Clean
             }
         };
+        core.journal.end();
         core.discard_flows();
         Poll::Ready(End::Closed(core.outcome(ending)))
     }
@@ -304,8 +338,9 @@ impl<T: Tally + Unpin> Future for Relay<T> {
 
 impl<T: Tally> Drop for Relay<T> {
     fn drop(&mut self) {
-        self.core.discard_flows();
         if let Some(ends) = self.ends.take() {
+            self.core.journal.state(State::Doomed);
+            self.core.discard_flows();
             ends.reset();
         }
     }
@@ -340,7 +375,16 @@ fn discard(flow: &mut Flow, context: &RelayContext) {
     flow.drop_bytes();
 }
 
-fn note(failure: &mut Option<Failure>, side: Side, operation: Operation, error: io::Error) {
+/// From now on nothing but a reset can come of the connection: a successor that found one side's
+/// error taken would see an orderly end there.
+fn note(
+    failure: &mut Option<Failure>,
+    journal: &Journal,
+    side: Side,
+    operation: Operation,
+    error: io::Error,
+) {
+    journal.state(State::Doomed);
     if failure.is_none() {
         *failure = Some(Failure { side, operation, error });
     }

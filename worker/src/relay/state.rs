@@ -77,6 +77,21 @@ impl Flow {
         Self { pipe, end, fin_sent, total, ..Self::new(bytes) }
     }
 
+    /// The same, going on by splicing if it did so before.
+    #[must_use]
+    pub fn splicing(mut self, splices: bool) -> Self {
+        if splices {
+            self.mode = Mode::Splice { small: 0 };
+        }
+        self
+    }
+
+    /// Whether it moves bytes through a pipe.
+    #[must_use]
+    pub fn splices(&self) -> bool {
+        matches!(self.mode, Mode::Splice { .. })
+    }
+
     /// Bytes in memory that the destination has not taken yet.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {

@@ -4,5 +4,6 @@
 mod bed;
 mod crowd;
 mod ends;
+mod notes;
 mod orders;
 mod streams;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +12,9 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use baton_handoff::table::{
+    Endpoint, Entry, Identity, Lane, Remains, RuleKey, State, Table, TargetKey,
+};
 use tokio::sync::mpsc;
 
 use crate::flow::Moment;
@@ -48,6 +51,7 @@ pub(super) struct Running {
     polls: Arc<AtomicU64>,
     moves: Arc<AtomicU64>,
     thread: JoinHandle<Report>,
+    table: Table,
 }
 
 #[derive(Default)]
@@ -93,6 +97,8 @@ pub(super) fn relay_between(
     let polls = Arc::new(AtomicU64::new(0));
     let moves = Arc::new(AtomicU64::new(0));
     let counters = (Arc::clone(&polls), Arc::clone(&moves));
+    let (table, mut lanes) = Table::create(1, 2).unwrap();
+    let lane = lanes.remove(0);
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -101,9 +107,13 @@ pub(super) fn relay_between(
             .unwrap();
         let context = Rc::new(RelayContext::new());
         prepare(&context);
-        runtime.block_on(run(near, far, preface, context, inbox, counters))
+        let lane = Rc::new(lane);
+        let report =
+            runtime.block_on(run(near, far, preface, context, Rc::clone(&lane), inbox, counters));
+        assert_eq!(lane.in_use(), 0, "a record is left");
+        report
     });
-    Running { orders, polls, moves, thread }
+    Running { orders, polls, moves, thread, table }
 }
 
 impl Running {
@@ -122,6 +132,12 @@ impl Running {
         self.moves.load(Ordering::SeqCst)
     }
 
+    /// What a successor would find now.
+    pub(super) fn records(&self) -> Vec<Entry> {
+        let copy = self.table.as_fd().try_clone_to_owned().unwrap();
+        Remains::open(copy).unwrap().entries().unwrap()
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
@@ -137,6 +153,7 @@ async fn run(
     far: OwnedFd,
     preface: Vec<u8>,
     context: Rc<RelayContext>,
+    lane: Rc<Lane>,
     mut inbox: mpsc::UnboundedReceiver<Order>,
     (polls, moves): (Arc<AtomicU64>, Arc<AtomicU64>),
 ) -> Report {
@@ -145,8 +162,9 @@ async fn run(
     let tally = Rc::new(Counts::default());
     let parts = || (Rc::clone(&context), Rc::clone(&control), Rc::clone(&tally));
     let (shared, handle, counts) = parts();
-    let mut relay =
-        Box::pin(Relay::new(near.into(), far.into(), preface, shared, handle, counts).unwrap());
+    let slot = lane.open(&identity(&near, &far), State::Doomed).unwrap();
+    let relay = Relay::new(near.into(), far.into(), preface, shared, handle, counts).unwrap();
+    let mut relay = Box::pin(relay.journaled(slot));
     let outcome = loop {
         let step = std::future::poll_fn(|cx| {
             if let Poll::Ready(Some(order)) = inbox.poll_recv(cx) {
@@ -168,7 +186,9 @@ async fn run(
             Some(End::Frozen(frozen)) => {
                 let (shared, handle, counts) = parts();
                 let moved = carried_over(*frozen);
-                relay.set(Relay::resume(moved, shared, handle, counts).unwrap());
+                let slot = std::pin::Pin::into_inner(relay).into_slot().unwrap();
+                let resumed = Relay::resume(moved, shared, handle, counts).unwrap();
+                relay = Box::pin(resumed.journaled(slot));
                 moves.fetch_add(1, Ordering::SeqCst);
             }
         }
@@ -179,6 +199,26 @@ async fn run(
         pipes: context.pipes_open(),
         tallied: (tally.to_upstream.get(), tally.to_client.get()),
         moves: moves.load(Ordering::SeqCst),
+    }
+}
+
+fn identity(client: &OwnedFd, upstream: &OwnedFd) -> Identity {
+    let endpoint = |fd: &OwnedFd| Endpoint {
+        number: fd.as_raw_fd(),
+        cookie: crate::net::cookie(fd.as_fd()).unwrap(),
+    };
+    Identity {
+        client: endpoint(client),
+        upstream: endpoint(upstream),
+        rule: RuleKey::of("rule"),
+        target: TargetKey::of("target"),
+        target_index: 0,
+        generation: 1,
+        opened_at: 1,
+        peer: "127.0.0.1:1".parse().unwrap(),
+        idle: None,
+        adoptions: 0,
+        adopted_at: 0,
     }
 }
 

@@ -4,6 +4,9 @@
 //! to do with clients. Read [`session`] first: it is the life of one connection. `boot` is the
 //! main thread's part, `lifecycle` its decisions, `shard` a relay thread.
 
+// Written for people who read the source: a stage's page may point into its own files.
+#![allow(rustdoc::private_intra_doc_links)]
+
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! Candidates → an order, a rotation or a race: which line next, and when.
 //!
-//! Each connection runs one [`Machine`]: told what happened ([`Event`]), it says what to do
-//! ([`Step`]), and ends in exactly one `Use` or `GiveUp`. Machines are pure: no socket, no
-//! clock, no task; time and randomness come in. What outlives a connection is the rule's
+//! Each connection runs one [`Machine`]: told what happened
+//! ([`Event`](crate::flow::Event)), it says what to do ([`Step`](crate::flow::Step)), and ends in
+//! exactly one `Use` or `GiveUp`. Machines are pure: no socket, no clock, no task; time and randomness come in. What outlives a connection is the rule's
 //! [`Selector`] (cursor, winner cache) and the lines of `upstream/`, which the machines ask
 //! for admission and tell the outcome, so that no driver can forget to.
 //!

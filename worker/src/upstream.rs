@@ -7,7 +7,7 @@
 //! its lines), and it is exported as plain words so that an upgrade or a crash does not make
 //! a worker start ignorant.
 //!
-//! The mechanisms are pure (events and `now` in); [`line`] is the one place where they meet a
+//! The mechanisms are pure (events and `now` in); [`mod@line`] is the one place where they meet a
 //! lock and atomics, and [`probe`] the one that opens sockets.
 
 pub mod breaker;

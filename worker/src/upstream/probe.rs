@@ -7,7 +7,7 @@
 //! connection is our own.
 //!
 //! A probe that fails for a lack of our own (descriptors, ports, memory) is no result. What the
-//! results mean for the line is decided in [health](super::health).
+//! results mean for the line is decided in [`health`].
 
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdStream};

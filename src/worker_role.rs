@@ -22,6 +22,10 @@ pub(crate) fn run(args: &WorkerArgs) -> ExitCode {
     {
         return output::report(&anyhow::anyhow!("cannot become {identity}: {error}").into());
     }
+    // The kernel took the name from the descriptor the program was run through.
+    if let Err(error) = nix::sys::prctl::set_name(c"baton-worker") {
+        return output::report(&anyhow::anyhow!("cannot set the process name: {error}").into());
+    }
     if let Err(error) = nix::sys::prctl::set_no_new_privs() {
         return output::report(&anyhow::anyhow!("cannot set no_new_privs: {error}").into());
     }

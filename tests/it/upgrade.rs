@@ -35,6 +35,7 @@ fn nothing_lost(report: &StormReport) {
 fn faulty(scratch: &Scratch, manner: &str) -> String {
     let built = std::env::current_exe().unwrap();
     let source = built.parent().unwrap().parent().unwrap().join("examples/faulty_baton");
+    assert!(source.exists(), "not built: run `cargo build --examples` (`cargo test` does)");
     let copy = scratch.path().join(manner);
     std::fs::copy(&source, &copy).unwrap();
     copy.display().to_string()

@@ -29,5 +29,5 @@ served || fail "not serving after the upgrade"
 
 systemctl stop baton.service || fail "stop"
 [[ $(systemctl show -p Result --value baton.service) == success ]] || fail "stop was no success"
-[[ -z $(pgrep -x baton || true) ]] || fail "a process is left"
+[[ -z $(pgrep '^baton' || true) ]] || fail "a process is left"
 echo passed

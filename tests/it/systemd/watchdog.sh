@@ -27,7 +27,7 @@ until_ok replaced
 main=$(main_pid)
 kill -KILL "$main"
 until_ok replaced
-only_ours() { [[ $(pgrep -cx baton) -eq 2 ]]; }
+only_ours() { [[ $(pgrep -c '^baton') -eq 2 ]]; }
 until_ok only_ours
 systemctl stop baton.service || fail "stop"
 echo passed

@@ -67,6 +67,7 @@ fn introduce(manner: &str) -> ExitCode {
 
 /// Does nothing until it is killed, or its supervisor is gone.
 fn hang(control: OwnedFd) -> ExitCode {
+    socket2::SockRef::from(&control).set_nonblocking(false).unwrap();
     let mut buffer = [0; 65536];
     while let Ok(1..) = nix::unistd::read(&control, &mut buffer) {}
     ExitCode::FAILURE

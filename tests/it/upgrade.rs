@@ -115,7 +115,7 @@ fn bad_new_versions_are_sent_away_and_the_old_one_serves_on() {
         ("garbage", ""),
         ("hang", "ready"),
         ("refuse", "a newer version dislikes this"),
-        ("never-active", "active"),
+        ("never-active", "accept"),
         ("crash", ""),
     ];
     for (manner, reason) in cases {

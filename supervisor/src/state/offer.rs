@@ -162,7 +162,7 @@ impl State {
         }
         if quarantined && !transition.force {
             let problem = format!(
-                "{}: this build failed repeatedly and is not tried again (unless forced)",
+                "{}: this build failed repeatedly and is not tried again without --force",
                 path.display()
             );
             return self.fail(turn, Failure::of_system(vec![problem]));

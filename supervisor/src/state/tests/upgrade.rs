@@ -261,7 +261,7 @@ fn a_build_that_failed_three_times_is_quarantined_until_forced() {
     world.settle();
     assert_eq!(
         world.report(id).problems,
-        ["/usr/bin/baton: this build failed repeatedly and is not tried again (unless forced)"]
+        ["/usr/bin/baton: this build failed repeatedly and is not tried again without --force"]
     );
     assert_eq!(world.count(|a| matches!(a, Action::SelfCheck { .. })), 0);
 

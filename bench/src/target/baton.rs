@@ -96,7 +96,7 @@ impl Baton {
         let mut config = json!({
             "log": { "level": "error", "path": "" },
             "metrics": { "enabled": true, "listen": format!("127.0.0.1:{metrics}") },
-            "supervisor": { "drainTimeout": "1s", "maxConnections": most },
+            "supervisor": { "drainTimeout": "1s", "watch": "1s", "maxConnections": most },
             "rules": [{
                 "name": "bench",
                 "listen": format!("127.0.0.1:{port}"),

@@ -206,9 +206,12 @@ pub(crate) struct RunArgs {
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    /// Only these of direct, baton, haproxy, haproxy-splice, nginx.
+    /// Only these of direct, baton, baseline, haproxy, haproxy-splice, nginx.
     #[arg(long, value_delimiter = ',')]
     pub(crate) targets: Vec<String>,
+    /// Another build of Baton to run beside this one.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) baseline: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -104,13 +104,17 @@ fn launch(command: &[String]) -> anyhow::Error {
 
 fn compare_all(args: CompareArgs) -> anyhow::Result<()> {
     let binary = binary(&args.run)?;
-    let every = vec![
-        Target::Direct,
-        Target::Baton(Baton::plain(binary)),
+    let mut every = vec![Target::Direct, Target::Baton(Baton::plain(binary))];
+    if let Some(path) = &args.baseline {
+        let mut baseline = Baton::plain(std::path::absolute(path).context("the baseline's path")?);
+        baseline.name = "baseline".to_owned();
+        every.push(Target::Baton(baseline));
+    }
+    every.extend([
         Target::Haproxy { splice: false },
         Target::Haproxy { splice: true },
         Target::Nginx,
-    ];
+    ]);
     for name in &args.targets {
         if !every.iter().any(|target| target.name() == *name) {
             bail!("there is no target {name}");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -147,7 +148,16 @@ fn upgraded(plan: &Plan, target: &Target, running: &Running) -> anyhow::Result<(
     load.duration = plan.duration.max(Duration::from_secs(2)) * 3;
     let upgrade =
         Upgrade { trigger: target.upgrade_trigger(running), at: load.duration / 3, rate: STORM };
-    let report = upgrade::run(&load, &upgrade)?;
+    // A second before the streams end: is the old generation still there?
+    let look = load.duration.saturating_sub(Duration::from_secs(1));
+    let (report, late) = thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            thread::sleep(look);
+            running.sample()
+        });
+        (upgrade::run(&load, &upgrade), late.join())
+    });
+    let report = report?;
     let mut values = counts(&report);
     values.insert("cut", report.cut as f64);
     values.insert("refused", report.errors.ending("refused") as f64);
@@ -158,7 +168,10 @@ fn upgraded(plan: &Plan, target: &Target, running: &Running) -> anyhow::Result<(
     if let Some(latency) = report.latency_us {
         values.insert("p99_us", latency.p99 as f64);
     }
-    values.insert("processes", running.pids().len() as f64);
+    if let Some(late) = late.ok().filter(|_| running.root() != 0) {
+        values.insert("processes", late.processes as f64);
+        values.insert("mib", late.pss_kib / 1024.0);
+    }
     let mut notes = notes(&report);
     if let Some(trigger) = &report.trigger {
         values.insert("trigger_s", trigger.seconds);

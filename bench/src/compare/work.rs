@@ -92,7 +92,8 @@ const UPGRADE: &[Metric] = &[
     metric("stall_ms", "longest stall ms", Better::Lower, 1),
     metric("p99_us", "new conn p99 µs", Better::Lower, 0),
     metric("trigger_s", "took s", Better::Neither, 2),
-    metric("processes", "processes after", Better::Neither, 0),
+    metric("processes", "processes late", Better::Neither, 0),
+    metric("mib", "MiB late", Better::Neither, 1),
 ];
 
 impl Work {

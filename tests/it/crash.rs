@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::harness::{Instance, Loopback, Storm, Upstream};
@@ -49,7 +48,7 @@ fn two_hundred_connections_parked_while_no_worker_runs_are_served() {
     let (instance, entry, _upstream) = setting();
     // A stopped worker accepts nothing and is not replaced before it is noticed.
     let old = instance.serving();
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(old as i32), Signal::SIGSTOP).unwrap();
+    instance.stop_worker(old);
     let parked: Vec<_> = (0..200).map(|_| TcpStream::connect(entry).unwrap()).collect();
     instance.kill_worker(old);
     for mut stream in parked {

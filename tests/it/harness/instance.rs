@@ -173,6 +173,15 @@ impl Instance {
         send(pid, Signal::SIGKILL);
     }
 
+    /// Freezes a worker, and waits until every thread of it stands still.
+    pub(crate) fn stop_worker(&self, pid: u32) {
+        send(pid, Signal::SIGSTOP);
+        until("every thread is stopped", || {
+            let mut tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+            tasks.all(|task| state(&task.unwrap().path()) == Some('T')).then_some(())
+        });
+    }
+
     /// Waits until the supervisor ends by itself.
     pub(crate) fn wait_end(&mut self) -> ExitStatus {
         let status = until("the supervisor ends", || self.supervisor.try_wait().unwrap());
@@ -257,9 +266,14 @@ fn marked(mark: &str) -> Vec<u32> {
 
 fn has_mark(pid: u32, wanted: &[u8]) -> bool {
     let proc = Path::new("/proc").join(pid.to_string());
-    let zombie = std::fs::read_to_string(proc.join("stat"))
-        .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
+    let zombie = state(&proc) == Some('Z');
     let carries = std::fs::read(proc.join("environ"))
         .is_ok_and(|environ| environ.split(|&byte| byte == 0).any(|entry| entry == wanted));
     carries && !zombie
+}
+
+/// The state letter of a process or thread.
+fn state(proc: &Path) -> Option<char> {
+    let stat = std::fs::read_to_string(proc.join("stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
 }

@@ -22,6 +22,7 @@ mod generation;
 pub mod keeper;
 mod lifecycle;
 mod logging;
+pub mod migrate;
 mod names;
 pub mod net;
 mod process;

@@ -85,6 +85,11 @@ impl Spawned {
         Self { process, line: Line(near) }
     }
 
+    /// Stops it where it is.
+    pub(crate) fn stop(&self) {
+        kill(Pid::from_raw(self.process.id().cast_signed()), Signal::SIGSTOP).unwrap();
+    }
+
     /// `kill -9`, and waits until it is dead.
     pub(crate) fn kill(&mut self) {
         // Fails only when it is dead already.

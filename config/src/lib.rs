@@ -9,6 +9,8 @@
 //! at the file through [`Positions`].
 
 pub mod diff;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod model;
 pub mod print;
 pub mod process;

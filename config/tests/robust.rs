@@ -3,44 +3,8 @@
 
 use std::path::Path;
 
-use baton_config::{Problems, parse, print, process, url};
+use baton_config::{fuzz, parse, url};
 use proptest::prelude::*;
-
-const FAULT: &str = "a fault of Baton";
-
-/// What must hold of every answer.
-fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
-    let supervisor = process::read("f", bytes);
-    if let Err(problems) = &supervisor {
-        sane(problems, bytes)?;
-    }
-    match parse("f", bytes) {
-        Err(problems) => sane(&problems, bytes),
-        Ok(loaded) => {
-            // The supervisor and the worker read the same file the same way.
-            prop_assert_eq!(&supervisor.unwrap(), &loaded.config.supervisor);
-            let printed = print::to_json(&loaded.config);
-            let again = parse("printed", printed.as_bytes());
-            prop_assert_eq!(again.unwrap().config, loaded.config);
-            Ok(())
-        }
-    }
-}
-
-fn sane(problems: &Problems, bytes: &[u8]) -> Result<(), TestCaseError> {
-    prop_assert!(!problems.0.is_empty());
-    let lines = bytes.iter().filter(|byte| **byte == b'\n').count() + 1;
-    let mut last = (1, 1);
-    for problem in &problems.0 {
-        prop_assert!(!problem.message.contains(FAULT), "{}", problem);
-        prop_assert!(!problem.to_string().chars().any(char::is_control), "{:?}", problem);
-        prop_assert!(problem.path.starts_with('$'));
-        prop_assert!(problem.line <= lines);
-        prop_assert!((problem.line, problem.column) >= last, "{} not in order", problem);
-        last = (problem.line, problem.column);
-    }
-    Ok(())
-}
 
 fn samples() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
@@ -110,12 +74,12 @@ proptest! {
 
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        check(&bytes)?;
+        fuzz::file(&bytes);
     }
 
     #[test]
     fn any_json_like_text(text in "[{}\\[\\]\",:a-z0-9\\\\u/ \n-]{0,80}") {
-        check(text.as_bytes())?;
+        fuzz::file(text.as_bytes());
     }
 
     #[test]
@@ -129,7 +93,7 @@ proptest! {
             let (from, to) = tokens[place.index(tokens.len())];
             text.replace_range(from..to, &value);
         }
-        check(text.as_bytes())?;
+        fuzz::file(text.as_bytes());
     }
 
     #[test]
@@ -147,7 +111,7 @@ proptest! {
         if !whole {
             bytes.truncate(cut.index(bytes.len()));
         }
-        check(&bytes)?;
+        fuzz::file(&bytes);
     }
 
     #[test]
@@ -161,9 +125,20 @@ proptest! {
             Err(problems) => {
                 prop_assert!(!problems.0.is_empty());
                 for problem in &problems.0 {
-                    prop_assert!(!problem.message.contains(FAULT), "{}", problem);
+                    prop_assert!(!problem.message.contains("a fault of Baton"), "{}", problem);
                 }
             }
         }
     }
+}
+
+#[test]
+fn the_corpus_of_the_fuzz_target_holds() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/config");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        fuzz::file(&std::fs::read(entry.unwrap().path()).unwrap());
+        count += 1;
+    }
+    assert!(count > 10, "the corpus is there");
 }

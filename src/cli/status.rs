@@ -82,9 +82,7 @@ fn listeners(status: &Status) -> Vec<Vec<String>> {
 
 fn role(role: WorkerRole) -> &'static str {
     match role {
-        WorkerRole::Starting => "starting",
         WorkerRole::Serving => "serving",
-        WorkerRole::Standby => "standby",
         WorkerRole::Retiring => "retiring",
     }
 }

@@ -120,6 +120,14 @@ fn counters_go_on_after_the_whole_instance_was_restarted() {
     assert!(instance.wait_end().success());
     let again = instance.restart(&config);
     exchange(entry);
+    let families = again.expect_ok(&["metrics", "--json"]);
+    let accepted = families
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .find(|family| family["name"] == "baton_connections_accepted_total")
+        .unwrap();
+    assert_eq!(accepted["samples"][0]["value"], 2);
+    assert_eq!(accepted["samples"][0]["labels"]["rule"], "r");
     assert_eq!(again.metric("baton_connections_accepted_total"), 2.0);
     drop(upstream);
     again.stop();

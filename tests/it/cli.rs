@@ -35,6 +35,20 @@ fn every_problem_comes_with_its_place() {
 }
 
 #[test]
+fn a_program_gets_the_verdict_as_json() {
+    let scratch = Scratch::new();
+    let file = scratch.file("file.json", GOOD).display().to_string();
+    let verdict =
+        |outcome: &Outcome| serde_json::from_str::<serde_json::Value>(&outcome.stdout).unwrap();
+    let outcome = run(&["check", "--json", "--config", &file]);
+    assert_eq!((outcome.code, &verdict(&outcome)["ok"]), (0, &true.into()));
+    scratch.file("file.json", GOOD.replace("normal", "sideways"));
+    let outcome = run(&["check", "--json", "--config", &file]);
+    assert_eq!((outcome.code, &verdict(&outcome)["ok"]), (1, &false.into()));
+    assert_eq!(verdict(&outcome)["problems"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn a33_a_pattern_that_does_not_compile_is_found_by_check() {
     let scratch = Scratch::new();
     let bad = GOOD

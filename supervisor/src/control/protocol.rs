@@ -61,7 +61,7 @@ pub struct Done {
 pub struct Status {
     /// The supervisor itself.
     pub supervisor: SupervisorStatus,
-    /// Every live worker.
+    /// Every worker that has or takes connections.
     pub workers: Vec<WorkerStatus>,
     /// Every listening socket.
     pub listeners: Vec<ListenerStatus>,
@@ -90,7 +90,7 @@ pub struct SupervisorStatus {
 pub struct WorkerStatus {
     /// Process id.
     pub pid: u32,
-    /// `major.minor.patch`; empty before its first message.
+    /// `major.minor.patch`.
     pub version: String,
     /// The configuration it serves or served last.
     pub generation: u64,
@@ -104,13 +104,9 @@ pub struct WorkerStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerRole {
-    /// Not yet active.
-    Starting,
     /// Accepts new connections.
     Serving,
-    /// Accepts none, may be activated again.
-    Standby,
-    /// Lets its connections end.
+    /// Accepts none; its connections go on. During the watch it may be taken up again.
     Retiring,
 }
 

@@ -44,11 +44,10 @@ impl State {
     fn worker_statuses(&self) -> Vec<WorkerStatus> {
         let status = |worker: &super::Worker| {
             let role = match worker.role {
-                Role::Starting => WorkerRole::Starting,
                 Role::Serving => WorkerRole::Serving,
-                Role::Standby => WorkerRole::Standby,
-                Role::Retiring { .. } => WorkerRole::Retiring,
-                Role::Doomed => return None,
+                Role::Standby | Role::Retiring { .. } => WorkerRole::Retiring,
+                // Has no client, or is as good as gone; the transition tells of it.
+                Role::Starting | Role::Doomed => return None,
             };
             Some(WorkerStatus {
                 pid: worker.pid?,

@@ -25,6 +25,7 @@ mod logging;
 pub mod migrate;
 mod names;
 pub mod net;
+mod probe;
 mod process;
 pub mod relay;
 pub mod route;

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use baton_metrics::Lane;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use crate::accept::admission::ProcessCount;
 use crate::dial::{Bulkhead, Limits};
 use crate::generation::Generation;
 use crate::shard::Load;
-use crate::upstream::probe::SLOTS;
 
 /// The worker process, seen from a shard.
 pub(crate) struct Process {
@@ -23,9 +22,7 @@ pub(crate) struct Process {
     pub(crate) loads: Box<[Load]>,
     /// Where each shard counts.
     pub(crate) lanes: Box<[Lane]>,
-    /// Places for health checks.
-    pub(crate) probes: Arc<Semaphore>,
-    /// Dial places.
+    /// Dial places, those of health checks among them.
     pub(crate) bulkhead: Arc<Bulkhead>,
     lane: Lane,
     /// Where a shard reports that it cannot go on.
@@ -47,7 +44,6 @@ impl Process {
             count: Arc::default(),
             lane: lane.clone(),
             lanes: lane.shards(shards).into(),
-            probes: Arc::new(Semaphore::new(SLOTS)),
             bulkhead: Bulkhead::new(Limits::default()),
             loads: (0..shards).map(|_| Load::default()).collect(),
             broken,

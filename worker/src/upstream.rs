@@ -8,7 +8,7 @@
 //! a worker start ignorant.
 //!
 //! The mechanisms are pure (events and `now` in); [`mod@line`] is the one place where they meet a
-//! lock and atomics, and [`probe`] the one that opens sockets.
+//! lock and atomics.
 
 pub mod breaker;
 pub mod ewma;
@@ -16,7 +16,6 @@ pub mod health;
 pub mod line;
 pub mod load;
 pub mod marks;
-pub mod probe;
 pub mod set;
 pub mod snapshot;
 

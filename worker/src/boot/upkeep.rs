@@ -9,8 +9,8 @@ use baton_config::model;
 use tokio::task::JoinSet;
 
 use crate::generation::{Generation, Rule};
+use crate::probe::{Probe, Probed, keep_probing};
 use crate::process::Process;
-use crate::upstream::probe::{Probe, Probed, keep_probing};
 
 /// The tasks; dropped, they end.
 pub(super) struct Upkeep {
@@ -70,7 +70,7 @@ fn probes(configured: &model::Rule, rule: &Rule, process: &Arc<Process>) -> Join
             Arc::clone(&node.line),
             probe,
             move || at.known_addresses(index),
-            Arc::clone(&process.probes),
+            Arc::clone(&process.bulkhead),
             fastrand::Rng::new(),
             told,
         ));

@@ -23,24 +23,21 @@ use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::health::{self, Thresholds};
-use super::line::Line;
 use crate::classify::proxy_header::encode_probe;
-use crate::dial::{DialError, connect};
+use crate::dial::{Bulkhead, DialError, connect};
 use crate::flow::Fault;
 use crate::net;
+use crate::upstream::Line;
+use crate::upstream::health::{self, Thresholds};
 
-/// How many probes of the process may run at once.
-pub const SLOTS: usize = 32;
 /// The largest response head of an `http` check, in bytes.
 const MAX_HEAD: usize = 32 * 1024;
 
 /// Why a probe failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
+pub(crate) enum ProbeError {
     /// No connection.
     #[error("probe: {0}")]
     Connect(#[from] DialError),
@@ -67,7 +64,7 @@ pub enum ProbeError {
 impl ProbeError {
     /// Whether it says nothing about the upstream.
     #[must_use]
-    pub fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Connect(error) => error.fault() == Fault::Local,
             Self::Local(_) => true,
@@ -82,7 +79,7 @@ impl ProbeError {
 
 /// What to probe, and how.
 #[derive(Debug, Clone)]
-pub struct Probe {
+pub(crate) struct Probe {
     check: HealthCheck,
     send: Option<ProxyVersion>,
     /// The target as configured: the `Host` of an `http` check.
@@ -92,7 +89,7 @@ pub struct Probe {
 impl Probe {
     /// The probe of a target under a rule's check; `send` is the rule's `proxyProtocol.send`.
     #[must_use]
-    pub fn new(check: &HealthCheck, send: Option<ProxyVersion>, target: &Address) -> Self {
+    pub(crate) fn new(check: &HealthCheck, send: Option<ProxyVersion>, target: &Address) -> Self {
         Self { check: check.clone(), send, host: target.to_string().into() }
     }
 
@@ -100,7 +97,7 @@ impl Probe {
     ///
     /// # Errors
     /// Why the check did not pass.
-    pub async fn run(&self, addresses: &[SocketAddr]) -> Result<(), ProbeError> {
+    pub(crate) async fn run(&self, addresses: &[SocketAddr]) -> Result<(), ProbeError> {
         let deadline = Instant::now() + self.check.timeout;
         let connected = connect(addresses, deadline).await?;
         let stream = StdStream::from(connected.socket.into_fd());
@@ -156,22 +153,21 @@ impl Probe {
 
 /// What came of a probe.
 #[derive(Debug)]
-pub struct Probed {
+pub(crate) struct Probed {
     /// Whether it passed, and if not, why.
-    pub result: Result<(), ProbeError>,
+    pub(crate) result: Result<(), ProbeError>,
     /// Whether it changed the line's verdict.
-    pub changed: bool,
+    pub(crate) changed: bool,
 }
 
 /// Probes a line until dropped: first within a tenth of the interval, then every interval give
-/// or take a tenth. `addresses` is asked before each probe; `slots` are the process's
-/// ([`SLOTS`]); `tell` learns each result. One task a line: targets that share a line are
+/// or take a tenth. `addresses` is asked before each probe; a place in `bulkhead` is waited for; `tell` learns each result. One task a line: targets that share a line are
 /// probed once.
-pub async fn keep_probing(
+pub(crate) async fn keep_probing(
     line: Arc<Line>,
     probe: Probe,
     addresses: impl Fn() -> SmallVec<[SocketAddr; 1]>,
-    slots: Arc<Semaphore>,
+    bulkhead: Arc<Bulkhead>,
     mut rng: fastrand::Rng,
     mut tell: impl FnMut(Probed),
 ) {
@@ -183,9 +179,9 @@ pub async fn keep_probing(
     let mut pause: Duration = health::first_delay(interval, &mut rng);
     loop {
         sleep(pause).await;
-        let Ok(slot) = slots.acquire().await else { return };
+        let Some(place) = bulkhead.health().await else { return };
         let result = probe.run(&addresses()).await;
-        drop(slot);
+        drop(place);
         let says = match &result {
             Ok(()) => Some(true),
             Err(error) if error.is_local() => None,

@@ -9,6 +9,7 @@ use baton_config::model::Host;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::dial::Limits;
 use crate::upstream::Gate;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -113,16 +114,16 @@ async fn a111_with_send_a_probe_starts_with_a_header() {
 /// Probes until the verdict has changed; how many probes that took.
 async fn until_changed(line: &Arc<Line>, address: SocketAddr) -> usize {
     let (tell, mut told) = mpsc::unbounded_channel();
-    let slots = Arc::new(Semaphore::new(SLOTS));
+    let bulkhead = Bulkhead::new(Limits::default());
     let probing = keep_probing(
         Arc::clone(line),
         probe(HealthKind::Tcp, None),
         move || SmallVec::from_buf([address]),
-        slots,
+        bulkhead,
         fastrand::Rng::with_seed(1),
         move |probed| {
             // The test may have seen enough.
-            let _ = tell.send(probed);
+            let _seen = tell.send(probed);
         },
     );
     tokio::pin!(probing);

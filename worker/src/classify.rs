@@ -3,7 +3,7 @@
 //! The caller reads into a [`Window`], never more than its room, and shows the *whole* window
 //! to a [`Classifier`] after every read, until it is [`Progress::Decided`]. Deadlines and the
 //! client's FIN are the caller's: it tells them with [`Classifier::end`], which always decides.
-//! The window then becomes the preface of the relay, so the client's bytes are forwarded
+//! What the window holds then goes to the upstream first, so the client's bytes are forwarded
 //! unchanged whatever was read from them.
 //!
 //! ```text

@@ -117,18 +117,6 @@ impl TargetSet {
         self.0 == 0
     }
 
-    /// The targets in either set.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// The targets in both sets.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
     /// The targets in configured order.
     pub fn iter(self) -> impl Iterator<Item = u16> {
         let mut rest = self.0;
@@ -184,52 +172,6 @@ impl Hello {
             rest = tail;
             (!protocol.is_empty()).then_some(protocol)
         })
-    }
-}
-
-/// What was read from the client before it had an upstream: to be written to the upstream
-/// first, exactly once and unchanged. Empty, it owns no memory.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Preface {
-    bytes: Vec<u8>,
-    sent: usize,
-}
-
-impl Preface {
-    /// What is still to be written.
-    #[must_use]
-    pub fn unsent(&self) -> &[u8] {
-        self.bytes.get(self.sent..).unwrap_or_default()
-    }
-
-    /// Whether nothing is left to write.
-    #[must_use]
-    pub fn is_sent(&self) -> bool {
-        self.unsent().is_empty()
-    }
-
-    /// What is still to be written, taken out.
-    #[must_use]
-    pub fn into_bytes(mut self) -> Vec<u8> {
-        if self.sent > 0 {
-            self.bytes.drain(..self.sent.min(self.bytes.len()));
-        }
-        self.bytes
-    }
-
-    /// Notes that the upstream took `written` more bytes of what was unsent. The memory is
-    /// given back with the last of them.
-    pub fn advance(&mut self, written: usize) {
-        self.sent = self.sent.saturating_add(written);
-        if self.is_sent() {
-            *self = Self::default();
-        }
-    }
-}
-
-impl From<Vec<u8>> for Preface {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes, sent: 0 }
     }
 }
 

@@ -232,7 +232,7 @@ async fn pair(
         "connection established"
     );
     account.paired(winner, now);
-    Ok((upstream, window.into_preface().into_bytes()))
+    Ok((upstream, window.into_bytes()))
 }
 
 /// Who the client is: from the PROXY header where one is required, else the TCP peer. A client

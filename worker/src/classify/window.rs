@@ -1,11 +1,9 @@
 //! The bytes read before a connection has an upstream.
 //!
 //! A connection that waits for its first byte owns no memory here; it is allocated by the first
-//! push and goes on as the preface. The window never gives up a byte on its own: what does not
+//! push and goes on to the relay. The window never gives up a byte on its own: what does not
 //! fit is refused as a whole, so a caller that reads at most [`Window::room`] bytes forwards
 //! every byte exactly once.
-
-use crate::flow::Preface;
 
 /// First bytes, bounded.
 #[derive(Debug)]
@@ -68,8 +66,8 @@ impl Window {
 
     /// Gives the bytes on to be forwarded.
     #[must_use]
-    pub fn into_preface(self) -> Preface {
-        Preface::from(self.bytes)
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 }
 
@@ -85,17 +83,7 @@ mod tests {
         window.push(b"hello ").unwrap();
         window.consume(6);
         window.push(b"world").unwrap();
-        let mut preface = window.into_preface();
-        let mut forwarded = Vec::new();
-        while !preface.is_sent() {
-            let part = preface.unsent();
-            let part = &part[..part.len().min(4)];
-            forwarded.extend_from_slice(part);
-            let written = part.len();
-            preface.advance(written);
-        }
-        assert_eq!(forwarded, b"hello world");
-        assert_eq!(preface.unsent(), b"");
+        assert_eq!(window.into_bytes(), b"hello world");
     }
 
     #[test]
@@ -115,15 +103,5 @@ mod tests {
     #[test]
     fn a_window_without_bytes_owns_no_memory() {
         assert_eq!(Window::new(65_536).bytes.capacity(), 0);
-    }
-
-    #[test]
-    fn a_sent_preface_owns_no_memory() {
-        let mut preface = Preface::from(vec![1; 4096]);
-        preface.advance(4095);
-        assert_eq!(preface.unsent(), [1]);
-        preface.advance(usize::MAX);
-        assert!(preface.is_sent());
-        assert_eq!(Vec::from(preface.unsent()), b"");
     }
 }

@@ -64,19 +64,19 @@ impl NameTable {
     pub fn matching(&self, hello: &Hello) -> TargetSet {
         let mut by_name = self.any_name;
         if let Some(name) = hello.server_name.as_deref() {
-            by_name = by_name.or(self.exact.get(name).copied().unwrap_or_default());
+            by_name = by_name.union(self.exact.get(name).copied().unwrap_or_default());
             if let Some((_, parent)) = name.split_once('.') {
-                by_name = by_name.or(self.wildcard.get(parent).copied().unwrap_or_default());
+                by_name = by_name.union(self.wildcard.get(parent).copied().unwrap_or_default());
             }
         }
         let mut by_protocol = self.any_protocol;
         if !self.protocols.is_empty() {
             for protocol in hello.protocols() {
                 by_protocol =
-                    by_protocol.or(self.protocols.get(protocol).copied().unwrap_or_default());
+                    by_protocol.union(self.protocols.get(protocol).copied().unwrap_or_default());
             }
         }
-        by_name.and(by_protocol)
+        by_name.intersection(by_protocol)
     }
 
     /// The target that asks nothing.

@@ -18,8 +18,8 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 /// `net.core.somaxconn`, whose default is the same number.
 const BACKLOG: i32 = 4096;
 
-/// Both ends of a relay are probed after this much silence (routing requirement B17). Accepted
-/// sockets inherit it, as they inherit TCP_NODELAY.
+/// Both ends of a relay are probed after this much silence, so that a peer that has vanished is
+/// noticed. Accepted sockets inherit it, as they inherit TCP_NODELAY.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// A socket in our keeping.

@@ -10,10 +10,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
 use crate::child::Child;
@@ -34,8 +35,8 @@ const PRIVATE_ENVIRONMENT: [&str; 6] = [
     "LISTEN_FDNAMES",
 ];
 
-/// Longest answer to a self-check that is read.
-const SELF_CHECK_MAX: usize = 4096;
+/// Longest answer to a self-check that is read, in bytes.
+const SELF_CHECK_MAX: u64 = 4096;
 
 /// What tells two builds apart: device, inode, size and modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -123,16 +124,15 @@ impl Program {
         let path = self.path.display();
         let mut command = self.command();
         command.arg(SELF_CHECK_ARGUMENT).stdin(Stdio::null()).stderr(Stdio::null());
-        let output = match tokio::time::timeout(limit, command.output()).await {
+        let (status, answer) = match tokio::time::timeout(limit, introduction(command)).await {
             Err(_) => return Err(format!("{path}: no answer to its self-check within {limit:?}")),
             Ok(Err(error)) => return Err(format!("{path}: cannot be run: {error}")),
-            Ok(Ok(output)) => output,
+            Ok(Ok(introduced)) => introduced,
         };
-        if !output.status.success() {
-            return Err(format!("{path}: its self-check failed ({})", output.status));
+        if !status.success() {
+            return Err(format!("{path}: its self-check failed ({status})"));
         }
-        let answer = output.stdout.get(..output.stdout.len().min(SELF_CHECK_MAX)).unwrap_or(&[]);
-        serde_json::from_slice(answer).map_err(|error| {
+        serde_json::from_slice(&answer).map_err(|error| {
             format!("{path}: is no baton: its self-check says nothing known ({error})")
         })
     }
@@ -155,6 +155,17 @@ impl Program {
         }
         Child::start(command)
     }
+}
+
+/// Runs a self-check to its end: how it exited, and the beginning of what it said. One that says
+/// more finds its pipe closed; whatever it is, it does not fill our memory.
+async fn introduction(mut command: Command) -> io::Result<(ExitStatus, Vec<u8>)> {
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut answer = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        stdout.take(SELF_CHECK_MAX).read_to_end(&mut answer).await?;
+    }
+    Ok((child.wait().await?, answer))
 }
 
 fn public_environment() -> impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)> {
@@ -189,5 +200,15 @@ mod tests {
         let fails = Program::open(&std::fs::canonicalize("/bin/false").unwrap()).unwrap();
         let problem = fails.self_check(limit).await.unwrap_err();
         assert!(problem.contains("self-check failed"), "{problem}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn of_a_program_that_never_stops_talking_only_the_beginning_is_kept() {
+        let mut endless = Command::new("/bin/sh");
+        endless.args(["-c", "while :; do echo 0123456789; done"]).kill_on_drop(true);
+        endless.stderr(Stdio::null());
+        let (status, answer) = introduction(endless).await.unwrap();
+        assert_eq!(answer.len() as u64, SELF_CHECK_MAX);
+        assert!(!status.success(), "{status}");
     }
 }

@@ -29,7 +29,7 @@ fn shares(bench: &mut Bench, runs: u32) -> HashMap<u16, u32> {
 }
 
 #[test]
-fn c6_round_takes_turns_over_what_is_usable() {
+fn round_takes_turns_over_what_is_usable() {
     let mut bench = plain(Strategy::Round, 3);
     assert_eq!(shares(&mut bench, 300), HashMap::from([(0, 100), (1, 100), (2, 100)]));
     let failed = bench.lines.line(LineIndex(1)).admit(bench.now).unwrap();
@@ -38,7 +38,7 @@ fn c6_round_takes_turns_over_what_is_usable() {
 }
 
 #[test]
-fn c6_a_dead_target_does_not_skew_the_turns_of_its_neighbours() {
+fn a_dead_target_does_not_skew_the_turns_of_its_neighbours() {
     let mut spec = forward(Strategy::Round);
     spec.selector.max_fails = 1000;
     let mut bench = bench(spec, (1..=4).map(target).collect());
@@ -53,7 +53,7 @@ fn c6_a_dead_target_does_not_skew_the_turns_of_its_neighbours() {
 }
 
 #[test]
-fn c7_weights_of_two_to_one_over_3000_within_three_sigma() {
+fn weights_of_two_to_one_over_3000_within_three_sigma() {
     let heavy = Target { weight: 20, ..target(1) };
     let light = Target { weight: 10, ..target(2) };
     let mut bench = bench(forward(Strategy::Rand), vec![heavy, light]);
@@ -64,7 +64,7 @@ fn c7_weights_of_two_to_one_over_3000_within_three_sigma() {
 }
 
 #[test]
-fn c8_fifo_takes_the_first_usable_and_returns_to_it() {
+fn fifo_takes_the_first_usable_and_returns_to_it() {
     let mut bench = plain(Strategy::Fifo, 3);
     let run = bench.run(|line| if line.0 == 0 { REFUSES } else { Does::Connects(1) });
     assert_eq!(run.order(), [0, 1]);
@@ -82,7 +82,7 @@ fn by_client(bench: &mut Bench, last: u8) -> u16 {
 }
 
 #[test]
-fn c9_hash_sticks_to_the_client_and_a_failure_moves_only_its_own_clients() {
+fn hash_sticks_to_the_client_and_a_failure_moves_only_its_own_clients() {
     let mut bench = plain(Strategy::Hash, 5);
     let before: Vec<_> = (0..=255).map(|client| by_client(&mut bench, client)).collect();
     let again: Vec<_> = (0..=255).map(|client| by_client(&mut bench, client)).collect();
@@ -101,14 +101,14 @@ fn c9_hash_sticks_to_the_client_and_a_failure_moves_only_its_own_clients() {
 }
 
 #[test]
-fn c9_mapped_clients_hash_like_their_ipv4_address_and_ports_of_a_host_hash_apart() {
+fn mapped_clients_hash_like_their_ipv4_address_and_ports_of_a_host_hash_apart() {
     let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
     assert_eq!(Affinity::client(mapped), Affinity::client([192, 0, 2, 1].into()));
     assert_ne!(Affinity::host("a.test:80"), Affinity::host("a.test:443"));
 }
 
 #[test]
-fn c11_parallel_dials_all_at_once_and_closes_the_rest() {
+fn parallel_dials_all_at_once_and_closes_the_rest() {
     let mut bench = plain(Strategy::Parallel { max: 0, mode: ParallelMode::Round }, 5);
     let run = bench.run(|line| Does::Connects(50 - u64::from(line.0) * 10));
     assert_eq!(run.order(), [0, 1, 2, 3, 4]);
@@ -118,7 +118,7 @@ fn c11_parallel_dials_all_at_once_and_closes_the_rest() {
 }
 
 #[test]
-fn c13_parallel_round_takes_consecutive_targets_and_wraps() {
+fn parallel_round_takes_consecutive_targets_and_wraps() {
     let order = |count, turns| -> Vec<Vec<u16>> {
         let mut bench = plain(Strategy::Parallel { max: 2, mode: ParallelMode::Round }, count);
         (0..turns).map(|_| bench.run(|_| Does::Connects(1)).order()).collect()
@@ -128,7 +128,7 @@ fn c13_parallel_round_takes_consecutive_targets_and_wraps() {
 }
 
 #[test]
-fn c13_parallel_rand_draws_distinct_targets_uniformly() {
+fn parallel_rand_draws_distinct_targets_uniformly() {
     let mut bench = plain(Strategy::Parallel { max: 2, mode: ParallelMode::Rand }, 5);
     let mut seen = [0u32; 5];
     for _ in 0..2500 {
@@ -141,7 +141,7 @@ fn c13_parallel_rand_draws_distinct_targets_uniformly() {
 }
 
 #[test]
-fn c14_parallel_failures_mark_no_candidate() {
+fn parallel_failures_mark_no_candidate() {
     let mut bench = plain(Strategy::Parallel { max: 0, mode: ParallelMode::Round }, 3);
     for _ in 0..3 {
         let run = bench.run(|line| if line.0 < 2 { REFUSES } else { Does::Connects(9) });
@@ -153,7 +153,7 @@ fn c14_parallel_failures_mark_no_candidate() {
 }
 
 #[test]
-fn c14_candidates_already_marked_are_filtered_out_first() {
+fn candidates_already_marked_are_filtered_out_first() {
     let mut bench = plain(Strategy::Parallel { max: 0, mode: ParallelMode::Round }, 3);
     let failed = bench.lines.line(LineIndex(1)).admit(bench.now).unwrap();
     failed.failed(Fault::Dial, bench.now);
@@ -161,7 +161,7 @@ fn c14_candidates_already_marked_are_filtered_out_first() {
 }
 
 #[test]
-fn c15_two_connections_may_use_different_targets_of_a_race() {
+fn two_connections_may_use_different_targets_of_a_race() {
     let mut bench = plain(Strategy::Parallel { max: 0, mode: ParallelMode::Round }, 2);
     let one = bench.run(|line| Does::Connects(if line.0 == 0 { 1 } else { 5 }));
     let two = bench.run(|line| Does::Connects(if line.0 == 0 { 5 } else { 1 }));
@@ -169,7 +169,7 @@ fn c15_two_connections_may_use_different_targets_of_a_race() {
 }
 
 #[test]
-fn c22_a_targets_own_limits_override_the_selectors_each_separately() {
+fn a_targets_own_limits_override_the_selectors_each_separately() {
     let patient = Target { max_fails: Some(3), ..target(1) };
     let long = Target { fail_timeout: Some(Duration::from_secs(60)), ..target(2) };
     let mut spec = forward(Strategy::Fifo);
@@ -185,7 +185,7 @@ fn c22_a_targets_own_limits_override_the_selectors_each_separately() {
 }
 
 #[test]
-fn c28_a_sole_target_is_always_used() {
+fn a_sole_target_is_always_used() {
     let mut spec = forward(Strategy::Round);
     spec.selector.on_all_failed = OnAllFailed::Reject;
     let mut bench = bench(spec, vec![target(1)]);
@@ -197,7 +197,7 @@ fn c28_a_sole_target_is_always_used() {
 }
 
 #[test]
-fn c29_with_all_marked_the_last_resort_is_the_one_whose_mark_ends_first() {
+fn with_all_marked_the_last_resort_is_the_one_whose_mark_ends_first() {
     for on_all_failed in [OnAllFailed::LastResort, OnAllFailed::Reject] {
         let mut spec = forward(Strategy::Round);
         spec.selector.on_all_failed = on_all_failed;
@@ -219,7 +219,7 @@ fn c29_with_all_marked_the_last_resort_is_the_one_whose_mark_ends_first() {
 }
 
 #[test]
-fn c31_backups_serve_only_while_all_primaries_are_marked() {
+fn backups_serve_only_while_all_primaries_are_marked() {
     let backup = |port| Target { backup: true, ..target(port) };
     let mut bench =
         bench(forward(Strategy::Round), vec![target(1), target(2), backup(3), backup(4)]);
@@ -233,14 +233,14 @@ fn c31_backups_serve_only_while_all_primaries_are_marked() {
 }
 
 #[test]
-fn c32_backups_alone_are_ordinary_targets() {
+fn backups_alone_are_ordinary_targets() {
     let backup = |port| Target { backup: true, ..target(port) };
     let mut bench = bench(forward(Strategy::Round), vec![backup(1), backup(2)]);
     assert_eq!(shares(&mut bench, 10), HashMap::from([(0, 5), (1, 5)]));
 }
 
 #[test]
-fn c39_retries_go_to_untried_targets_within_the_timeout() {
+fn retries_go_to_untried_targets_within_the_timeout() {
     let mut bench = plain(Strategy::Fifo, 5);
     let run = bench.run(|_| REFUSES);
     assert_eq!((run.order(), run.end), (vec![0, 1, 2], Err(GiveUp::AllFailed)));
@@ -252,7 +252,7 @@ fn c39_retries_go_to_untried_targets_within_the_timeout() {
 }
 
 #[test]
-fn a100_a_full_target_uses_up_no_retry() {
+fn a_full_target_uses_up_no_retry() {
     let mut spec = forward(Strategy::Fifo);
     spec.retries = 0;
     let mut bench = bench(spec, (1..=4).map(target).collect());
@@ -261,7 +261,7 @@ fn a100_a_full_target_uses_up_no_retry() {
 }
 
 #[test]
-fn c39_a_black_hole_leaves_time_for_the_retries() {
+fn a_black_hole_leaves_time_for_the_retries() {
     let mut bench = plain(Strategy::Fifo, 5);
     let run = bench.run(|line| if line.0 < 2 { Does::Silent } else { Does::Connects(5) });
     assert_eq!(run.end, Ok(LineIndex(2)));
@@ -270,7 +270,7 @@ fn c39_a_black_hole_leaves_time_for_the_retries() {
 }
 
 #[test]
-fn c39_an_unmarked_primary_already_tried_lets_no_backup_in() {
+fn an_unmarked_primary_already_tried_lets_no_backup_in() {
     let mut spec = forward(Strategy::Fifo);
     spec.selector.max_fails = 3;
     let mut bench = bench(spec, vec![target(1), Target { backup: true, ..target(2) }]);
@@ -283,7 +283,7 @@ fn c39_an_unmarked_primary_already_tried_lets_no_backup_in() {
 }
 
 #[test]
-fn a109_an_unhealthy_target_is_excluded_even_as_the_last_resort() {
+fn an_unhealthy_target_is_excluded_even_as_the_last_resort() {
     use crate::upstream::health::Thresholds;
 
     let mut bench = plain(Strategy::Fifo, 2);

@@ -97,30 +97,6 @@ fn a_full_list_of_separate_networks_keeps_their_edges() {
     assert!(!set.contains(Ipv4Addr::from_bits((4095 << 12) + 256).into()));
 }
 
-/// Prints the cost of a look-up; run it with `--release -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement, meaningful only with optimisation and a quiet machine"]
-#[allow(clippy::print_stdout)]
-fn a_look_up_in_4096_entries_costs_at_most_100_ns() {
-    let v4 = (0..4096u32).map(|n| IpNet::new(Ipv4Addr::from_bits(n << 12).into(), 24).unwrap());
-    let v6 = (0..4096u128).map(|n| IpNet::new(Ipv6Addr::from_bits(n << 100).into(), 48).unwrap());
-    for (family, list) in [("v4", v4.collect::<Vec<_>>()), ("v6", v6.collect())] {
-        let set = PrefixSet::new(&list);
-        let asked: Vec<IpAddr> = (0u32..1 << 16)
-            .map(|n| n.wrapping_mul(2_654_435_761))
-            .map(|n| match family {
-                "v4" => Ipv4Addr::from_bits(n >> 8).into(),
-                _ => Ipv6Addr::from_bits(u128::from(n) << 84).into(),
-            })
-            .collect();
-        let begun = std::time::Instant::now();
-        let inside = asked.iter().filter(|address| set.contains(**address)).count();
-        let each = begun.elapsed().as_nanos() / asked.len() as u128;
-        println!("{family}: {each} ns a look-up ({inside} inside)");
-        assert!(each <= 100, "{family}: {each} ns");
-    }
-}
-
 fn any_address() -> impl Strategy<Value = IpAddr> {
     // A small space, so that lists and questions meet.
     prop_oneof![

@@ -44,7 +44,9 @@ pub(crate) fn accepted(variants: Vec<Baton>) -> (Vec<Target>, Vec<String>) {
             Ok(()) => targets.push(Target::Baton(variant)),
             Err(said) => {
                 let first = said.lines().next().unwrap_or_default();
-                left_out.push(format!("left out: {}: {first}", variant.name));
+                // From the field on: the file is a temporary one and says nothing.
+                let what = first.find("$.").map_or(first, |at| &first[at..]);
+                left_out.push(format!("left out: {}: {what}", variant.name));
             }
         }
     }

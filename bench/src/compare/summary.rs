@@ -46,8 +46,11 @@ pub(super) fn render(plan: &Plan, results: &Results) -> String {
         results.rounds,
         results.seconds
     );
-    for (name, version) in results.versions.iter().filter(|(_, version)| !version.is_empty()) {
-        out += &format!("* {name}: {version}\n");
+    let mut versions: Vec<&String> = results.versions.values().collect();
+    versions.sort();
+    versions.dedup();
+    for version in versions.into_iter().filter(|version| !version.is_empty()) {
+        out += &format!("* {version}\n");
     }
     for &work in &plan.works {
         out += &format!("\n### {}\n\n", work.title());

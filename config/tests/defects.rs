@@ -295,7 +295,11 @@ fn targets() -> Vec<(&'static str, String)> {
         ("a target name that is wrong", one(r#""name": "a b""#)),
         (
             "a target name twice",
-            rule("normal", r#"{"address": "a:1", "name": "node-1"}, {"address": "b:1"}"#, ""),
+            rule(
+                "normal",
+                r#"{"address": "a:1", "name": "x"}, {"address": "b:1", "name": "x"}"#,
+                "",
+            ),
         ),
         ("labels that are wrong", one(r#""labels": {"a b": "c", "d": "", "e": 1}"#)),
         (

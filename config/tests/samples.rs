@@ -107,7 +107,8 @@ fn the_forward_sample_shows_every_strategy_with_fields() {
     assert_eq!(config.rules[0].targets[0].address, local);
     assert_eq!(config.rules[0].targets[1].fail_timeout, Some(Duration::from_secs(60)));
     assert_eq!(config.rules[1].idle_timeout, Some(Duration::from_secs(900)));
-    assert_eq!(config.rules[1].targets[1].name, "node-1");
+    let unnamed = &config.rules[1].targets[1];
+    assert_eq!(unnamed.name, unnamed.address.to_string());
     assert_eq!(config.rules[4].subset.as_ref().unwrap().fallback, SubsetFallback::None);
 }
 
@@ -168,4 +169,21 @@ fn the_schema_names_every_field_the_samples_use() {
             "$",
         );
     }
+}
+
+#[test]
+fn a_target_without_a_name_is_called_by_its_address_and_a_second_one_by_a_number() {
+    let config = parse(
+        "f",
+        br#"{"rules": [{"name": "r", "listen": ":1", "mode": "normal", "targets": [
+            {"address": "a:1"}, {"address": "a:1", "name": "given"}, {"address": "a:1"},
+            {"address": "[::1]:2"}]}]}"#,
+    )
+    .unwrap()
+    .config;
+    let targets = &config.rules[0].targets;
+    let names: Vec<_> = targets.iter().map(|target| target.name.as_str()).collect();
+    assert_eq!(names, ["a:1", "given", "a:1#2", "[::1]:2"]);
+    let given: Vec<_> = targets.iter().filter_map(|target| target.given_name()).collect();
+    assert_eq!(given, ["given"]);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Target {
     /// `host:port`.
     pub address: Address,
-    /// Default `node-i`, i counted from 0.
+    /// Unique in the rule. Default the address; with `#2`, `#3` … where one is written again.
     pub name: String,
     /// Only for `rand` (1 – 65535, default 1).
     pub weight: u16,
@@ -56,6 +56,15 @@ pub enum Host {
     Ip(IpAddr),
     /// A name to resolve.
     Name(String),
+}
+
+impl Target {
+    /// Its name, if the file gives it one.
+    #[must_use]
+    pub fn given_name(&self) -> Option<&str> {
+        // A name that is given has no colon, an address always has.
+        Some(self.name.as_str()).filter(|name| !name.contains(':'))
+    }
 }
 
 impl std::fmt::Display for Address {

@@ -191,7 +191,8 @@ struct Subset<'m> {
 #[serde(rename_all = "camelCase")]
 struct Target<'m> {
     address: String,
-    name: &'m str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'m str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -215,7 +216,7 @@ impl<'m> Target<'m> {
         let tls = *mode == Mode::Tls;
         Self {
             address: target.address.to_string(),
-            name: &target.name,
+            name: target.given_name(),
             weight: selected.then_some(target.weight),
             backup: selected.then_some(target.backup),
             max_fails: target.max_fails,

@@ -14,11 +14,8 @@ pub(super) fn list(
     mode: Option<ModeWord>,
     report: &mut Report,
 ) -> Option<Vec<Target>> {
-    let targets: Vec<Option<Target>> = nodes
-        .iter()
-        .enumerate()
-        .map(|(index, node)| read(node.read()?, index, mode, report))
-        .collect();
+    let targets: Vec<Option<Target>> =
+        nodes.iter().map(|node| read(node.read()?, mode, report)).collect();
     unique_names(nodes, report);
     if let Some(mode) = mode {
         one_fallback(nodes, mode, report);
@@ -26,15 +23,12 @@ pub(super) fn list(
             some_primary(nodes, report);
         }
     }
-    targets.into_iter().collect()
+    let mut targets: Vec<Target> = targets.into_iter().collect::<Option<_>>()?;
+    name_the_rest(&mut targets);
+    Some(targets)
 }
 
-fn read(
-    target: &Object,
-    index: usize,
-    mode: Option<ModeWord>,
-    report: &mut Report,
-) -> Option<Target> {
+fn read(target: &Object, mode: Option<ModeWord>, report: &mut Report) -> Option<Target> {
     if let Some(mode) = mode {
         rule::legal(target, mode, report);
     }
@@ -46,7 +40,8 @@ fn read(
         }
     });
     let name = target.maybe::<&str>("name").and_then(|name| match name {
-        None => Some(default_name(index)),
+        // Named after its address once all are known.
+        None => Some(String::new()),
         Some(name) if is_name(name) => Some(name.to_owned()),
         Some(name) => {
             let message = format!("invalid name {} (1 to 64 of A-Z a-z 0-9 . _ -)", quoted(name));
@@ -114,14 +109,13 @@ pub(super) fn labels(
 // wrong elsewhere still takes part.
 
 fn unique_names(nodes: &[Node], report: &mut Report) {
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, node) in nodes.iter().enumerate() {
         let Some(target) = node.read::<&Object>() else { continue };
-        let Some(name) = target.maybe::<&str>("name") else { continue };
-        let name = name.map_or_else(|| default_name(index), str::to_owned);
-        match seen.get(&name) {
+        let Some(Some(name)) = target.maybe::<&str>("name") else { continue };
+        match seen.get(name) {
             Some(first) => {
-                let message = format!("duplicate name {} (also targets[{first}])", quoted(&name));
+                let message = format!("duplicate name {} (also targets[{first}])", quoted(name));
                 complain(report, target, "name", message);
             }
             None => {
@@ -131,8 +125,17 @@ fn unique_names(nodes: &[Node], report: &mut Report) {
     }
 }
 
-fn default_name(index: usize) -> String {
-    format!("node-{index}")
+/// A target without a name is called what it is: its address. One that is written again gets a
+/// number, so that a name stands for one target. A name that is given has no `:` and never meets
+/// these.
+fn name_the_rest(targets: &mut [Target]) {
+    let mut written: BTreeMap<String, usize> = BTreeMap::new();
+    for target in targets.iter_mut().filter(|target| target.name.is_empty()) {
+        let address = target.address.to_string();
+        let count = written.entry(address.clone()).or_default();
+        *count += 1;
+        target.name = if *count == 1 { address } else { format!("{address}#{count}") };
+    }
 }
 
 /// In `regex` and `tls` a target without matchers takes what nothing else matches.

@@ -8,7 +8,7 @@ const fn label(name: &'static str, values: &'static str) -> Label {
 
 const RULE: Label = label("rule", "the rule's name");
 const MODE: Label = label("mode", "the rule's mode");
-const TARGET: Label = label("target", "the target's name or address");
+const TARGET: Label = label("target", "the target's name, its address where the file gives none");
 const DIRECTION: Label = label("direction", "`client_to_upstream`, `upstream_to_client`");
 const RESULT: Label = label("result", "`success`, `failure`");
 const REASON: Label = label(

@@ -10,7 +10,7 @@ pub(super) const TARGET: Shape = Shape {
     doc: "One destination.",
     fields: &[
         Field::new("address", ADDRESS, "host:port; without a host the local host.").required(),
-        Field::new("name", PLAIN, "Unique in the rule; default node-i, counted from 0."),
+        Field::new("name", PLAIN, "Unique in the rule; default the address."),
         Field::new(
             "weight",
             Kind::Integer { min: 1, max: 65_535 },

@@ -21,6 +21,7 @@ mod cli;
 mod crash;
 mod dependencies;
 mod forward;
+mod prewarm;
 mod privilege;
 mod relay;
 mod reload;

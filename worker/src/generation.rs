@@ -18,6 +18,7 @@ use crate::accept::admission::Refusal;
 use crate::accept::listeners::ListenerId;
 use crate::flow::ClientAddr;
 use crate::names::Names;
+use crate::prewarm::Pools;
 use crate::process::Process;
 
 pub(crate) mod blueprint;
@@ -41,6 +42,7 @@ pub(crate) struct Generation {
     config: Arc<Config>,
     rules: Box<[Rule]>,
     names: Names,
+    pools: Pools,
     by_listener: Box<[(ListenerId, RuleIndex)]>,
 }
 
@@ -50,13 +52,14 @@ impl Generation {
         number: Number,
         config: Arc<Config>,
         names: Names,
+        pools: Pools,
         rules: impl IntoIterator<Item = (ListenerId, Rule)>,
     ) -> Self {
         let (by_listener, rules): (Vec<_>, Vec<_>) = (0u16..)
             .zip(rules)
             .map(|(position, (listener, rule))| ((listener, RuleIndex(position)), rule))
             .unzip();
-        Self { number, config, rules: rules.into(), names, by_listener: by_listener.into() }
+        Self { number, config, rules: rules.into(), names, pools, by_listener: by_listener.into() }
     }
 
     /// The rule whose clients come in through this socket, if this generation has it.
@@ -95,7 +98,7 @@ impl Generation {
         let mut renewed = Vec::new();
         for (position, (configured, rule)) in self.rules().enumerate() {
             if routing::expands(configured, name) {
-                rule.renew(configured, &self.names, process);
+                rule.renew(configured, &self.names, &self.pools, process);
                 renewed.push(position);
             }
         }

@@ -25,6 +25,7 @@ mod logging;
 pub mod migrate;
 mod names;
 pub mod net;
+mod prewarm;
 mod probe;
 mod process;
 pub mod relay;

@@ -9,7 +9,8 @@
 //! future that is gone afterwards: an established connection costs what relaying needs, not what
 //! deciding needed.
 //!
-//! How it can end, as the client sees it: refused by policy: a plain close. No upstream, or any
+//! How it can end, as the client sees it: refused by policy, or by what it sent
+//! first: a plain close. No upstream, or any
 //! failure later: a reset. An orderly end: the upstream's FIN, never one of our own making.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,7 +26,7 @@ use tokio::task::spawn_local;
 
 use crate::accept::admission::Refusal;
 use crate::accept::incoming::Accepted;
-use crate::classify::proxy_header::{self, Header};
+use crate::classify::proxy_header::{self, Encoded, Header};
 use crate::classify::{Decision, Progress, Reason, Window};
 use crate::dial::{self, Stopped};
 use crate::flow::{ClientAddr, GiveUp, Moment, OriginalDst, Verdict};
@@ -146,8 +147,12 @@ async fn begin(listed: Listed, accepted: Accepted) -> Option<Relayed> {
         Err(why) => {
             // Said before the client can see it; what is not closed here is reset when dropped.
             account.unserved(why);
-            if let Unserved::Refused(_) = why {
-                client.close();
+            match why {
+                Unserved::Refused(_) | Unserved::NoRoute(NoRoute::NoMatch) => client.close(),
+                Unserved::NoRoute(NoRoute::NoSubset)
+                | Unserved::GaveUp(_)
+                | Unserved::ClientLeft
+                | Unserved::Defect => {}
             }
             return None;
         }
@@ -212,7 +217,8 @@ async fn pair(
     };
     let now = net::now();
     if let Some(ticket) = machine.take_refresh() {
-        spawn_local(refresh(ticket, Arc::clone(&routing), verdict, now));
+        let header = rule.header.map(proxy_header::encode_unknown);
+        spawn_local(refresh(ticket, Arc::clone(&routing), verdict, header, now));
     }
     let took = now.since(begun);
     account.series().decided(machine.notes(), dialled.is_ok().then_some(took));
@@ -221,17 +227,17 @@ async fn pair(
         Stopped::ClientGone => Unserved::ClientLeft,
         Stopped::Stuck => Unserved::Defect,
     })?;
-    let upstream = upstream.socket;
+    let (prewarmed, upstream) = (upstream.connect.is_none(), upstream.socket);
     let winner = machine.take_winner().ok_or(Unserved::Defect)?;
     tracing::debug!(
         ruleName = &*rule.name,
         remoteAddr = %ends.client.0,
         targetAddr = %lines.node(winner.line()).address,
-        decisionTime = took.as_secs_f64() * 1e3,
+        "decisionTime(ms)" = took.as_secs_f64() * 1e3,
         boostCacheHit = machine.notes().cache_hit,
         "connection established"
     );
-    account.paired(winner, now);
+    account.paired(winner, prewarmed, now);
     Ok((upstream, window.into_bytes()))
 }
 
@@ -324,11 +330,18 @@ fn local(client: &Client) -> OriginalDst {
 
 /// Races the best two in the background, so that the cached winner stays a good one. The socket
 /// that wins has no client and is closed.
-async fn refresh(ticket: RefreshTicket, routing: Arc<Routing>, verdict: Verdict, now: Moment) {
+async fn refresh(
+    ticket: RefreshTicket,
+    routing: Arc<Routing>,
+    verdict: Verdict,
+    header: Option<Encoded>,
+    now: Moment,
+) {
     // A rule that had a candidate a moment ago; when it has none now, the cache may go stale.
     let Ok(candidates) = routing.router.candidates(&verdict, &routing.lines, now) else { return };
     let mut machine = Selector::refresh(ticket, &routing.lines, candidates);
-    let path = Path { routing: &routing, preparation: &[] };
+    let preparation = header.as_ref().map(AsRef::as_ref).unwrap_or_default();
+    let path = Path { routing: &routing, preparation };
     match dial::drive(&mut machine, &path, None).await {
         Ok(upstream) => drop(upstream),
         Err(stopped) => tracing::debug!(?stopped, "background race"),

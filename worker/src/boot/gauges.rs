@@ -11,7 +11,7 @@ use baton_metrics::{Gauge, Lane, Record, catalog};
 
 use crate::dial::TargetSlots;
 use crate::flow::Moment;
-use crate::generation::{Generation, Routing, Rule, learned};
+use crate::generation::{Generation, Routing, learned};
 use crate::net;
 use crate::process::Process;
 use crate::upstream::{Gate, Line, LineSnapshot};
@@ -47,7 +47,7 @@ struct LineGauges {
     failures: Gauge,
     last_attempt: Gauge,
     breaker: Option<BreakerGauges>,
-    first_byte: Option<Gauge>,
+    first_byte: Gauge,
     unhealthy: Option<Gauge>,
     record: Record,
 }
@@ -114,20 +114,14 @@ impl Gauges {
         for (configured, rule) in generation.rules() {
             let routing = rule.routing.load_full();
             let kept = before.next().filter(|before| Arc::ptr_eq(&before.routing, &routing));
-            let gauges =
-                kept.unwrap_or_else(|| RuleGauges::new(process, configured, rule, routing));
+            let gauges = kept.unwrap_or_else(|| RuleGauges::new(process, configured, routing));
             self.rules.push(gauges);
         }
     }
 }
 
 impl RuleGauges {
-    fn new(
-        process: &Process,
-        configured: &model::Rule,
-        rule: &Rule,
-        routing: Arc<Routing>,
-    ) -> Self {
+    fn new(process: &Process, configured: &model::Rule, routing: Arc<Routing>) -> Self {
         let (lane, name) = (process.lane(), configured.name.as_str());
         let lines = routing.lines.iter().map(|(index, node)| {
             // The addresses of an expanded target are lines of their own.
@@ -157,7 +151,7 @@ impl RuleGauges {
                     }),
                     Gate::Marks(_) => None,
                 },
-                first_byte: rule.times_first_byte.then(|| gauge(&catalog::ROUTE_FIRST_BYTE_EWMA)),
+                first_byte: gauge(&catalog::ROUTE_FIRST_BYTE_EWMA),
                 unhealthy: configured
                     .health_check
                     .as_ref()
@@ -190,8 +184,7 @@ impl LineGauges {
         if let Some(unhealthy) = &self.unhealthy {
             unhealthy.set(known.unhealthy.into());
         }
-        if let Some(first_byte) = &self.first_byte {
-            first_byte.set_duration(Duration::from_nanos(known.first_byte_load.ewma.nanos()));
-        }
+        let first_byte = known.first_byte_load.ewma.nanos();
+        self.first_byte.set_duration(Duration::from_nanos(first_byte));
     }
 }

@@ -11,6 +11,7 @@ use baton_handoff::message::{Generation, ToSupervisor, ToWorker};
 mod boss;
 mod modes;
 mod observed;
+mod prewarm;
 
 use boss::{Boss, Upstream, config, heard, nobody, rule, rule_with};
 

@@ -1,7 +1,8 @@
 //! What is done for the published generation beside its connections: names are looked up again,
-//! lines are probed. It ends when the generation retires: a retired one learns nothing new.
+//! lines are probed, idle connections are kept ready. It ends when the generation retires: a retired one learns nothing new.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use baton_config::model;
 use tokio::task::JoinSet;
 
 use crate::generation::{Generation, Rule};
+use crate::prewarm::{Source, keep_warm};
 use crate::probe::{Probe, Probed, keep_probing};
 use crate::process::Process;
 
@@ -16,6 +18,7 @@ use crate::process::Process;
 pub(super) struct Upkeep {
     _names: JoinSet<()>,
     _probes: Rc<RefCell<Vec<JoinSet<()>>>>,
+    _pools: Rc<RefCell<JoinSet<()>>>,
 }
 
 impl Upkeep {
@@ -26,20 +29,24 @@ impl Upkeep {
             .map(|(configured, rule)| probes(configured, rule, process))
             .collect();
         let probes = Rc::new(RefCell::new(probes));
+        let pools = Rc::new(RefCell::new(pools(generation, process)));
         // Weak: upkeep must not keep a generation alive that serves nobody.
-        let (weak, process, restarted) =
-            (Arc::downgrade(generation), Arc::clone(process), Rc::clone(&probes));
+        let (weak, process) = (Arc::downgrade(generation), Arc::clone(process));
+        let (restarted, refilled) = (Rc::clone(&probes), Rc::clone(&pools));
         let changed = move |name: &str| {
             let Some(generation) = weak.upgrade() else { return };
             for position in generation.renew(name, &process) {
                 let rule = generation.rules().nth(position);
+                if rule.is_some_and(|(configured, _)| configured.prewarm) {
+                    refilled.replace(self::pools(&generation, &process));
+                }
                 let slot = restarted.borrow_mut();
                 restart(slot, position, rule, &process);
             }
         };
         let dns = &generation.config().dns;
         let names = generation.names().keep_fresh(dns, Rc::new(changed));
-        Self { _names: names, _probes: probes }
+        Self { _names: names, _probes: probes, _pools: pools }
     }
 }
 
@@ -74,6 +81,33 @@ fn probes(configured: &model::Rule, rule: &Rule, process: &Arc<Process>) -> Join
             fastrand::Rng::new(),
             told,
         ));
+    }
+    tasks
+}
+
+/// Keeps the pools of a generation filled, one task an address.
+fn pools(generation: &Generation, process: &Arc<Process>) -> JoinSet<()> {
+    let mut sources: BTreeMap<String, Source> = BTreeMap::new();
+    for (configured, rule) in generation.rules() {
+        let routing = rule.routing.load_full();
+        for (index, node) in routing.lines.iter().filter(|(index, node)| node.first() == *index) {
+            let Some(pool) = routing.pool(index) else { continue };
+            let line = Arc::clone(&node.line);
+            let at = Arc::clone(&routing);
+            let source = sources.entry(node.address.to_string()).or_insert_with(|| Source {
+                pool: Arc::clone(pool),
+                lines: Vec::new(),
+                addresses: Box::new(move || at.known_addresses(index)),
+                bulkhead: Arc::clone(&process.bulkhead),
+                timeout: configured.timeout,
+            });
+            source.timeout = source.timeout.min(configured.timeout);
+            source.lines.push(line);
+        }
+    }
+    let mut tasks = JoinSet::new();
+    for (address, source) in sources {
+        tasks.spawn_local(keep_warm(source, address, process.lane().clone()));
     }
     tasks
 }

@@ -20,7 +20,7 @@ mod v2;
 
 use crate::flow::{ClientAddr, OriginalDst};
 
-pub use encode::{Encoded, encode, encode_probe};
+pub use encode::{Encoded, encode, encode_probe, encode_unknown};
 
 /// Most bytes of a header that is accepted: 16 and a v2 payload of 4 KiB.
 pub const LIMIT: usize = v2::FIXED + v2::MAX_PAYLOAD;

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 
 use baton_config::diff::Diff;
-use baton_config::model::{Config, Listen, ListenHost, Mode, Rule};
+use baton_config::model::{Config, Listen, ListenHost, Mode};
 use baton_config::{Loaded, Positions, Problems};
 use baton_handoff::message::{
     Generation, ListenerKey, ListenerRole, ListenerWanted, Plan, Prepare,
@@ -19,6 +19,7 @@ use crate::accept::listeners::Listeners;
 use crate::classify::regex::Patterns;
 use crate::generation::{self, Content, Surroundings};
 use crate::names::Names;
+use crate::prewarm::Pools;
 use crate::process::Process;
 
 /// A checked and compiled configuration that waits for its sockets.
@@ -55,12 +56,6 @@ pub(crate) fn draw(prepare: &Prepare, running: Option<&Config>) -> Result<Drawn,
             positions
                 .problem(&format!("$.{field}"), format!("needs a restart: {field}"))
                 .to_string()
-        }));
-    }
-    for (index, rule) in config.rules.iter().enumerate() {
-        problems.extend(unsupported(rule).map(|(field, what)| {
-            let path = format!("$.rules[{index}]{field}");
-            positions.problem(&path, format!("{what} is not supported yet")).to_string()
         }));
     }
     let listeners = wanted(&config, &positions, &mut problems);
@@ -114,6 +109,7 @@ impl Blueprint {
     ) -> Result<generation::Generation, String> {
         let names = before.map(generation::Generation::names);
         let names = Names::new(&self.config.rules, &self.config.dns, names);
+        let pools = Pools::default();
         let mut rules = Vec::with_capacity(self.config.rules.len());
         for (rule, content) in self.config.rules.iter().zip(self.contents) {
             let key = ListenerKey(rule.listen.text.clone());
@@ -131,20 +127,15 @@ impl Blueprint {
             let before = before.and_then(|before| {
                 before.rules().find(|(old, _)| *old == rule).map(|(_, old)| old)
             });
-            let around = Surroundings { process, names: &names, before };
+            let around = Surroundings { process, names: &names, pools: &pools, before };
             rules.push((id, generation::Rule::new(rule, gate, content, &around)));
         }
-        Ok(generation::Generation::new(self.number, self.config, names, rules))
+        Ok(generation::Generation::new(self.number, self.config, names, pools, rules))
     }
 }
 
 fn lines(problems: &Problems) -> Vec<String> {
     problems.0.iter().map(ToString::to_string).collect()
-}
-
-/// What of a rule this build cannot do: the field below the rule, and its name in plain words.
-fn unsupported(rule: &Rule) -> Option<(&'static str, &'static str)> {
-    rule.prewarm.then_some((".prewarm", "prewarming"))
 }
 
 fn contents(config: &Config, positions: &Positions, problems: &mut Vec<String>) -> Vec<Content> {

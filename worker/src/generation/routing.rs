@@ -5,6 +5,7 @@
 //! in another.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use baton_config::model::{self, Host, Resolve};
@@ -14,6 +15,8 @@ use crate::dial::{Addresses, Lines, TargetSlots};
 use crate::flow::LineIndex;
 use crate::generation::learned;
 use crate::names::{Name, Names};
+use crate::net;
+use crate::prewarm::{Pool, Pools};
 use crate::process::Process;
 use crate::route::Router;
 use crate::upstream::LineSet;
@@ -34,6 +37,8 @@ pub(crate) struct Routing {
 struct Place {
     slots: Arc<TargetSlots>,
     at: At,
+    /// Present when the rule prewarms.
+    pool: Option<Arc<Pool>>,
 }
 
 #[derive(Debug)]
@@ -48,6 +53,7 @@ impl Routing {
     pub(crate) fn new(
         rule: &model::Rule,
         names: &Names,
+        pools: &Pools,
         process: &Process,
         before: Option<&LineSet>,
     ) -> Self {
@@ -71,7 +77,8 @@ impl Routing {
                     Host::Ip(ip) => At::Address(SocketAddr::new(*ip, node.address.port)),
                     Host::Name(name) => At::Name(names.get(name)?, node.address.port),
                 };
-                Some(Place { slots: process.bulkhead.target(&written), at })
+                let pool = rule.prewarm.then(|| pools.of(&node.address.to_string()));
+                Some(Place { slots: process.bulkhead.target(&written), at, pool })
             })
             .collect();
         Self { lines: Arc::new(lines), router, places }
@@ -83,6 +90,11 @@ impl Routing {
             At::Address(address) => SmallVec::from_buf([*address]),
             At::Name(name, port) => with_port(&name.known(), *port),
         }
+    }
+
+    /// The idle connections of a line, if its rule prewarms.
+    pub(crate) fn pool(&self, line: LineIndex) -> Option<&Arc<Pool>> {
+        self.place(line).pool.as_ref()
     }
 
     /// The dial places of a line.
@@ -125,6 +137,10 @@ impl Lines for Path<'_> {
 
     fn preparation(&self, _line: LineIndex) -> &[u8] {
         self.preparation
+    }
+
+    fn prewarmed(&self, line: LineIndex) -> Option<OwnedFd> {
+        self.routing.pool(line)?.take(net::now())
     }
 }
 

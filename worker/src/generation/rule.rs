@@ -17,6 +17,7 @@ use crate::flow::Moment;
 use crate::generation::{Routing, RuleSeries};
 use crate::logging::Limiter;
 use crate::names::Names;
+use crate::prewarm::Pools;
 use crate::process::Process;
 use crate::select::Selector;
 use crate::session::Unserved;
@@ -38,8 +39,6 @@ pub(crate) struct Rule {
     pub(crate) timeout: Duration,
     /// Silence that ends a connection.
     pub(crate) idle: Option<Duration>,
-    /// Whether the time to an upstream's first byte is of interest.
-    pub(crate) times_first_byte: bool,
     /// What was learned between connections; shared with earlier generations of an equal rule.
     pub(crate) selector: Arc<Selector>,
     /// The lines as they are now.
@@ -70,6 +69,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) process: &'a Process,
     /// The names of the generation.
     pub(crate) names: &'a Names,
+    /// The idle connections of the generation.
+    pub(crate) pools: &'a Pools,
     /// The rule of the generation before that this one equals, if it does.
     pub(crate) before: Option<&'a Rule>,
 }
@@ -82,22 +83,14 @@ impl Rule {
         content: Content,
         around: &Surroundings<'_>,
     ) -> Self {
-        let Surroundings { process, names, before } = around;
+        let Surroundings { process, names, pools, before } = around;
         let trusted = &rule.proxy_protocol.trusted;
         let selector = before.map_or_else(
             || Arc::new(Selector::for_rule(rule)),
             |before| Arc::clone(&before.selector),
         );
         let lines = before.map(|before| Arc::clone(&before.routing.load().lines));
-        let routing = Routing::new(rule, names, process, lines.as_deref());
-        let times_first_byte = match &rule.mode {
-            model::Mode::Forward(forward) => forward.selector.strategy == model::Strategy::Latency,
-            model::Mode::Normal
-            | model::Mode::Regex
-            | model::Mode::Boost(_)
-            | model::Mode::RoundRobin
-            | model::Mode::Tls => false,
-        };
+        let routing = Routing::new(rule, names, pools, process, lines.as_deref());
         Self {
             name: rule.name.as_str().into(),
             gate,
@@ -106,7 +99,6 @@ impl Rule {
             header: rule.proxy_protocol.send,
             timeout: rule.timeout,
             idle: rule.idle_timeout,
-            times_first_byte,
             selector,
             routing: ArcSwap::from_pointee(routing),
             content,
@@ -118,9 +110,16 @@ impl Rule {
     }
 
     /// Takes new answers of names into the lines. What was learned stays with the address.
-    pub(crate) fn renew(&self, rule: &model::Rule, names: &Names, process: &Process) {
+    pub(crate) fn renew(
+        &self,
+        rule: &model::Rule,
+        names: &Names,
+        pools: &Pools,
+        process: &Process,
+    ) {
         let before = self.routing.load();
-        self.routing.store(Arc::new(Routing::new(rule, names, process, Some(&before.lines))));
+        let routing = Routing::new(rule, names, pools, process, Some(&before.lines));
+        self.routing.store(Arc::new(routing));
     }
 
     /// The reader of first bytes, in the modes that have one.

@@ -25,6 +25,7 @@ pub(crate) struct Account {
     to_client: Cell<u64>,
     /// The line that serves it.
     winner: RefCell<Option<Winner>>,
+    prewarmed: Cell<bool>,
     first_byte: Cell<FirstByte>,
     admitted: Cell<bool>,
 }
@@ -51,6 +52,7 @@ impl Account {
             to_upstream: Cell::new(0),
             to_client: Cell::new(0),
             winner: RefCell::new(None),
+            prewarmed: Cell::new(false),
             first_byte: Cell::new(FirstByte::Over),
             admitted: Cell::new(false),
         }
@@ -78,13 +80,12 @@ impl Account {
         self.rule().series(self.shard)
     }
 
-    /// It has got an upstream.
-    pub(super) fn paired(&self, winner: Winner, now: Moment) {
+    /// It has got an upstream; `prewarmed` when the socket was made ahead of need.
+    pub(super) fn paired(&self, winner: Winner, prewarmed: bool, now: Moment) {
         self.chosen.set(now);
         self.winner.replace(Some(winner));
-        if self.rule().times_first_byte {
-            self.first_byte.set(FirstByte::Silence);
-        }
+        self.prewarmed.set(prewarmed);
+        self.first_byte.set(FirstByte::Silence);
     }
 
     /// Enters what has been gathered in the rule's counters.
@@ -143,6 +144,14 @@ impl Account {
 
     fn finish(&self, end: RelayEnd, now: Moment) {
         if let Some(winner) = self.winner.take() {
+            // A server may close an idle connection at any moment, also at that of its first use.
+            let end = match end {
+                RelayEnd::AtOnce if self.prewarmed.get() => RelayEnd::Broken,
+                RelayEnd::AtOnce
+                | RelayEnd::Clean { .. }
+                | RelayEnd::Broken
+                | RelayEnd::Neutral => end,
+            };
             winner.finish(end, now);
         }
     }

@@ -198,6 +198,17 @@ impl Line {
         self.check(now).is_ok()
     }
 
+    /// Whether a connection to it that was made ahead of need is not to be trusted: its breaker
+    /// is not closed, active probes exclude it, or it is marked. Unlike [`check`](Self::check),
+    /// also after the cooling, until the half-open probe has succeeded.
+    #[must_use]
+    pub fn is_suspect(&self, now: Moment) -> bool {
+        let published = &self.published;
+        published.unhealthy.load(Relaxed)
+            || published.open_until.load(Relaxed) != 0
+            || now < self.marked_until()
+    }
+
     /// Whether active probes exclude the line.
     #[must_use]
     pub fn unhealthy(&self) -> bool {

@@ -26,10 +26,7 @@ fn the_admin_server_answers_while_the_worker_serves() {
     for series in [
         "baton_connections_accepted_total{rule=\"r\",mode=\"normal\"} 1\n",
         "baton_connections_active{rule=\"r\",mode=\"normal\"} 1\n",
-        "baton_dial_attempts_total{rule=\"r\",target=\"node-0\"} 1\n",
-        "baton_dial_success_total{rule=\"r\",target=\"node-0\"} 1\n",
         "baton_routing_generation 1\n",
-        "baton_route_observed{rule=\"r\",target=\"node-0\"} 1\n",
         "baton_build_info{version=",
     ] {
         assert!(answer.contains(series), "{series} in {answer}");
@@ -158,4 +155,17 @@ fn the_next_worker_begins_with_what_the_last_one_learned() {
     next.metrics_until(|text| text.contains(observed));
     let accepted = "baton_connections_accepted_total{rule=\"r\",mode=\"normal\"} 1\n";
     assert!(next.metrics().contains(accepted), "counters outlive it");
+}
+
+#[test]
+fn the_time_to_the_first_byte_is_kept_in_every_mode() {
+    let upstream = Upstream::echo();
+    let mut boss = Boss::greeted();
+    let address = boss.listen();
+    boss.serve(1, &[rule("r", address, &[upstream.address])]);
+    let series = of("baton_route_first_byte_ewma_seconds", "r", upstream.address, 0);
+    boss.metrics_until(|text| text.contains(&series));
+    echoed(&mut TcpStream::connect(address).unwrap(), b"hello");
+    let begins = series.trim_end_matches(" 0\n");
+    boss.metrics_until(|text| text.contains(begins) && !text.contains(&series));
 }

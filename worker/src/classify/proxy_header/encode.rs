@@ -43,6 +43,16 @@ pub fn encode(version: ProxyVersion, source: SocketAddr, destination: SocketAddr
 pub fn encode_probe(version: ProxyVersion, local: SocketAddr, peer: SocketAddr) -> Encoded {
     match version {
         ProxyVersion::V1 => encode(version, local, peer),
+        ProxyVersion::V2 => encode_unknown(version),
+    }
+}
+
+/// The header of a connection of our own whose ends are not known when it is made: it names
+/// none.
+#[must_use]
+pub fn encode_unknown(version: ProxyVersion) -> Encoded {
+    match version {
+        ProxyVersion::V1 => build(|out| out.write_all(b"PROXY UNKNOWN\r\n")),
         ProxyVersion::V2 => build(|out| {
             out.write_all(&v2::SIGNATURE)?;
             out.write_all(&[v2::VERSION_LOCAL, v2::FAMILY_UNSPECIFIED, 0, 0])

@@ -276,6 +276,15 @@ fn a_health_check_speaks_for_itself() {
     );
 }
 
+#[test]
+fn a_connection_whose_ends_are_unknown_is_local_to_whoever_reads_its_header() {
+    for version in [ProxyVersion::V1, ProxyVersion::V2] {
+        let header = encode_unknown(version);
+        let consumed = header.as_ref().len();
+        assert_eq!(parse(header.as_ref()), Header::Local { consumed });
+    }
+}
+
 fn any_socket() -> impl Strategy<Value = SocketAddr> {
     let any_v6 = prop_oneof![
         any::<u128>().prop_map(std::net::Ipv6Addr::from_bits),

@@ -1,0 +1,41 @@
+//! Connections made ahead of need.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use crate::harness::{Instance, Loopback, Upstream, until};
+
+#[test]
+fn clients_get_idle_connections_and_an_upgrade_makes_its_own() {
+    let loopback = Loopback::unique();
+    let upstream = Upstream::echo(loopback.next());
+    let entry = loopback.next();
+    let instance = Instance::start(&json!({
+        "supervisor": { "watch": "0s" },
+        "rules": [{ "name": "r", "listen": entry.to_string(), "mode": "boost", "prewarm": true,
+                    "targets": [{ "address": upstream.address().to_string() }] }]
+    }));
+    let filled = || (instance.metric("baton_prewarm_idle") == 4.0).then_some(());
+    until("a full pool", filled);
+    let exchange = || {
+        let mut stream = TcpStream::connect(entry).unwrap();
+        stream.write_all(b"ping").unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+    };
+    // The first has no winner to go by and races, which is always a dial; the others hit.
+    exchange();
+    for _ in 0..6 {
+        exchange();
+        until("a full pool", filled);
+    }
+    assert_eq!(instance.metric("baton_dial_attempts_total"), 1.0);
+    assert_eq!(instance.metric("baton_prewarm_failures_total"), 0.0);
+    let before = upstream.accepted();
+    instance.expect_ok(&["upgrade"]);
+    until("the new worker's pool", || (upstream.accepted() >= before + 4).then_some(()));
+    until("a full pool", filled);
+    exchange();
+    instance.stop();
+}

@@ -99,16 +99,22 @@ impl Router {
     /// What the content alone allows, before labels are asked; empty when nothing matches.
     #[must_use]
     pub fn allowed(&self, verdict: &Verdict, lines: &LineSet) -> Candidates {
-        match (&self.content, verdict) {
-            (Content::Everything, _) => lines.indexes().collect(),
-            (Content::Patterns { .. }, Verdict::Patterns(matched)) if !matched.is_empty() => {
-                self.lines_of(matched.iter())
-            }
-            (Content::Patterns { fallback }, _) => self.lines_of(*fallback),
-            (Content::Names(names), Verdict::Hello(hello)) => {
-                self.lines_of(names.matching(hello).iter().chain(names.fallback()))
-            }
-            (Content::Names(names), _) => self.lines_of(names.fallback()),
+        match &self.content {
+            Content::Everything => lines.indexes().collect(),
+            Content::Patterns { fallback } => match verdict {
+                Verdict::Patterns(matched) if !matched.is_empty() => self.lines_of(matched.iter()),
+                Verdict::Patterns(_) | Verdict::Unread | Verdict::Hello(_) | Verdict::Opaque => {
+                    self.lines_of(*fallback)
+                }
+            },
+            Content::Names(names) => match verdict {
+                Verdict::Hello(hello) => {
+                    self.lines_of(names.matching(hello).iter().chain(names.fallback()))
+                }
+                Verdict::Unread | Verdict::Patterns(_) | Verdict::Opaque => {
+                    self.lines_of(names.fallback())
+                }
+            },
         }
     }
 

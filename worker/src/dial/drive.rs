@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::flow::{AttemptId, Event, GiveUp, LineIndex, Moment, Quota, Select, Step, Steps};
+use crate::flow::{AttemptId, Event, Fault, GiveUp, LineIndex, Moment, Quota, Select, Step, Steps};
 use crate::net::{self, Socket};
 
 use super::attempt::{self, Few, Prepared, Soon, Waiting, instant};
 use super::bulkhead::{Full, Permit};
 use super::{Client, Lines};
-use crate::flow::Fault;
 
 /// The socket the connection will use.
 #[derive(Debug)]

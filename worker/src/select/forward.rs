@@ -18,7 +18,7 @@ use super::flights::{Flights, Launch, Settled};
 use super::roundrobin::nth;
 use super::selector::{Affinity, Selector};
 use super::{strategy, walk};
-use crate::flow::{Candidates, Event, Moment, Quota, Steps};
+use crate::flow::{Candidates, Event, LineIndex, Moment, Quota, Steps};
 use crate::upstream::{LineSet, Node};
 
 /// The machine.
@@ -148,8 +148,10 @@ impl Forward {
                     0 => pool.len(),
                     max => max.min(pool.len()),
                 };
+                if count == pool.len() {
+                    return pool.clone();
+                }
                 return match mode {
-                    _ if count == pool.len() => pool.clone(),
                     ParallelMode::Round => strategy::consecutive(pool, count, turn()),
                     ParallelMode::Rand => strategy::drawn(pool, count, &mut self.rng),
                 };
@@ -163,7 +165,7 @@ impl Forward {
 pub(super) fn pool(
     lines: &LineSet,
     candidates: &Candidates,
-    tried: impl Fn(crate::flow::LineIndex) -> bool,
+    tried: impl Fn(LineIndex) -> bool,
     on_all_failed: OnAllFailed,
     now: Moment,
 ) -> Candidates {

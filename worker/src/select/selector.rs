@@ -43,12 +43,6 @@ impl Affinity {
             IpAddr::V6(ip) => xxh3_64(&ip.octets()),
         })
     }
-
-    /// By the requested destination as text (`host:port`, so ports hash apart).
-    #[must_use]
-    pub fn host(destination: &str) -> Self {
-        Self(xxh3_64(destination.as_bytes()))
-    }
 }
 
 impl Selector {

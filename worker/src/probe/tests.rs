@@ -59,7 +59,7 @@ async fn ask(answer: &[u8]) -> (Result<(), ProbeError>, String) {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn an_http_check_is_one_get_with_the_targets_host_and_no_keep_alive() {
+async fn a110_an_http_check_is_one_get_with_the_targets_host_and_no_keep_alive() {
     let (result, request) = ask(b"HTTP/1.1 204 No Content\r\n\r\n").await;
     result.unwrap();
     assert!(request.starts_with("GET /health?x=1 HTTP/1.1\r\n"), "{request}");
@@ -69,7 +69,7 @@ async fn an_http_check_is_one_get_with_the_targets_host_and_no_keep_alive() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn the_status_range_decides_and_redirects_are_not_followed() {
+async fn a110_the_status_range_decides_and_redirects_are_not_followed() {
     let redirect = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n";
     ask(redirect).await.0.unwrap();
     let down = ask(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\ndown").await;
@@ -77,7 +77,7 @@ async fn the_status_range_decides_and_redirects_are_not_followed() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_response_head_above_32_kib_or_none_at_all_fails() {
+async fn a110_a_response_head_above_32_kib_or_none_at_all_fails() {
     let mut huge = b"HTTP/1.1 200 OK\r\nX: ".to_vec();
     huge.extend(std::iter::repeat_n(b'x', 64 * 1024));
     huge.extend(b"\r\n\r\n");
@@ -87,7 +87,7 @@ async fn a_response_head_above_32_kib_or_none_at_all_fails() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_silent_upstream_fails_when_the_time_is_over() {
+async fn a110_a_silent_upstream_fails_when_the_time_is_over() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut probe = probe(http(), None);
     probe.check.timeout = Duration::from_millis(50);
@@ -96,7 +96,7 @@ async fn a_silent_upstream_fails_when_the_time_is_over() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn with_send_a_probe_starts_with_a_header() {
+async fn a111_with_send_a_probe_starts_with_a_header() {
     for (version, start) in [
         (ProxyVersion::V1, &b"PROXY TCP4 127.0.0.1 "[..]),
         (ProxyVersion::V2, b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"),
@@ -141,7 +141,7 @@ async fn until_changed(line: &Arc<Line>, address: SocketAddr) -> usize {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_line_is_excluded_and_readmitted_at_the_thresholds() {
+async fn a109_a_line_is_excluded_and_readmitted_at_the_thresholds() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);

@@ -41,7 +41,7 @@ fn route(rule: &Rule, verdict: &Verdict) -> Vec<u16> {
 }
 
 #[test]
-fn exact_names_single_label_wildcards_and_the_fallback_after_every_match() {
+fn a70_exact_names_single_label_wildcards_and_the_fallback_after_every_match() {
     let rule = rule(
         Mode::Tls,
         vec![
@@ -59,7 +59,7 @@ fn exact_names_single_label_wildcards_and_the_fallback_after_every_match() {
 }
 
 #[test]
-fn a_target_with_names_and_protocols_needs_both_and_any_offered_protocol_will_do() {
+fn a70_a_target_with_names_and_protocols_needs_both_and_any_offered_protocol_will_do() {
     let rule = rule(
         Mode::Tls,
         vec![
@@ -75,7 +75,7 @@ fn a_target_with_names_and_protocols_needs_both_and_any_offered_protocol_will_do
 }
 
 #[test]
-fn an_unreadable_hello_goes_only_to_the_fallback_or_nowhere() {
+fn a70_an_unreadable_hello_goes_only_to_the_fallback_or_nowhere() {
     let with = rule(Mode::Tls, vec![named(1, &["a.test"], &[]), target(2)]);
     assert_eq!(route(&with, &Verdict::Opaque), [1]);
     let without = rule(Mode::Tls, vec![named(1, &["a.test"], &[])]);
@@ -83,7 +83,7 @@ fn an_unreadable_hello_goes_only_to_the_fallback_or_nowhere() {
 }
 
 #[test]
-fn all_matching_patterns_are_candidates_in_configured_order() {
+fn a66_all_matching_patterns_are_candidates_in_configured_order() {
     let with_pattern = |port| Target { regexp: Some("x".into()), ..target(port) };
     let rule = rule(Mode::Regex, vec![with_pattern(1), target(2), with_pattern(3)]);
     let matched: TargetSet = [2, 0].into_iter().collect();
@@ -92,7 +92,7 @@ fn all_matching_patterns_are_candidates_in_configured_order() {
 }
 
 #[test]
-fn without_fallback_no_match_is_no_route() {
+fn b11_without_fallback_no_match_is_no_route() {
     let rule = rule(Mode::Regex, vec![Target { regexp: Some("x".into()), ..target(1) }]);
     assert_eq!(route(&rule, &Verdict::Patterns(TargetSet::default())), [0; 0]);
 }
@@ -147,7 +147,7 @@ fn the_first_label_set_with_a_usable_target_wins_then_the_fallback_speaks() {
 }
 
 #[test]
-fn a_primary_of_a_later_label_set_goes_before_a_backup_of_an_earlier_one() {
+fn c33_a_primary_of_a_later_label_set_goes_before_a_backup_of_an_earlier_one() {
     let backup = Target { backup: true, ..zoned(1, "eu") };
     let rule = zones(vec![backup, zoned(2, "us")], SubsetFallback::None);
     let lines = LineSet::for_rule(&rule, |_| None, None);

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_sample_initialises_and_later_ones_weigh_a_fifth() {
+    fn b1_the_first_sample_initialises_and_later_ones_weigh_a_fifth() {
         let mut ewma = Ewma::default();
         assert_eq!(ewma.nanos(), 0);
         ewma.sample(Duration::from_nanos(1_000));
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_neither_overflows_nor_falls_back_to_unknown() {
+    fn b1_the_mean_neither_overflows_nor_falls_back_to_unknown() {
         let mut ewma = Ewma::default();
         ewma.sample(Duration::ZERO);
         assert_eq!(ewma.nanos(), 1);

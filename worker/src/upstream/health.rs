@@ -60,7 +60,7 @@ mod tests {
     const THRESHOLDS: Thresholds = Thresholds { failure: 3, success: 2 };
 
     #[test]
-    fn the_failure_threshold_excludes_and_the_success_threshold_readmits() {
+    fn a109_the_failure_threshold_excludes_and_the_success_threshold_readmits() {
         let mut verdict = Verdict::default();
         let mut feed = |results: &[bool]| {
             for &passed in results {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_start_within_a_tenth_and_repeat_within_a_tenth_of_the_interval() {
+    fn a111_probes_start_within_a_tenth_and_repeat_within_a_tenth_of_the_interval() {
         let interval = Duration::from_secs(10);
         let mut rng = fastrand::Rng::with_seed(1);
         let (mut low, mut high) = (Duration::MAX, Duration::ZERO);

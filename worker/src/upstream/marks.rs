@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn reaching_max_fails_marks_for_the_fail_timeout() {
+    fn c19_reaching_max_fails_marks_for_the_fail_timeout() {
         let mut marks = Marks::default();
         assert!(!marks.failed(POLICY, second(1)));
         assert!(!marks.marked(second(1)));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_counts_from_the_last_failure() {
+    fn c20_the_interval_counts_from_the_last_failure() {
         let mut marks = Marks::default();
         marks.failed(POLICY, second(0));
         marks.failed(POLICY, second(1));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn after_expiry_one_more_failure_marks_and_one_success_restores_the_allowance() {
+    fn c21_after_expiry_one_more_failure_marks_and_one_success_restores_the_allowance() {
         let mut marks = Marks::default();
         marks.failed(POLICY, second(0));
         marks.failed(POLICY, second(0));

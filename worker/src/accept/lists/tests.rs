@@ -15,7 +15,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn an_empty_allow_list_admits_every_address_and_another_only_its_own() {
+fn a51_an_empty_allow_list_admits_every_address_and_another_only_its_own() {
     assert!(AccessPolicy::default().admits(ip("203.0.113.9")));
     assert!(AccessPolicy::default().admits(ip("2001:db8::1")));
     let policy = AccessPolicy::new(&[], &networks(&["10.0.0.0/8", "2001:db8::/32"]));
@@ -32,7 +32,7 @@ fn an_empty_allow_list_admits_every_address_and_another_only_its_own() {
 }
 
 #[test]
-fn a_denied_address_stays_out_although_its_network_is_allowed() {
+fn a52_a58_a_denied_address_stays_out_although_its_network_is_allowed() {
     let policy = AccessPolicy::new(
         &[ip("10.0.0.7"), ip("2001:db8::7")],
         &networks(&["10.0.0.0/8", "2001:db8::/32"]),
@@ -43,7 +43,7 @@ fn a_denied_address_stays_out_although_its_network_is_allowed() {
 }
 
 #[test]
-fn a_mapped_address_and_a_mapped_network_count_as_ipv4() {
+fn a59_a_mapped_address_and_a_mapped_network_count_as_ipv4() {
     let set = PrefixSet::new(&networks(&["192.0.2.0/24", "::ffff:198.51.100.0/120"]));
     for inside in ["192.0.2.1", "::ffff:192.0.2.1", "198.51.100.1", "::ffff:198.51.100.1"] {
         assert!(set.contains(ip(inside)), "{inside}");

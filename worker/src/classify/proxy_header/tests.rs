@@ -52,7 +52,7 @@ fn tcp6() -> Vec<u8> {
 }
 
 #[test]
-fn v1_lines_are_read_at_every_split() {
+fn a112_v1_lines_are_read_at_every_split() {
     let line = b"PROXY TCP4 192.0.2.1 198.51.100.2 12345 443\r\n";
     assert_eq!(read(line), proxied("192.0.2.1:12345", "198.51.100.2:443", line.len()));
     let line = b"PROXY TCP6 2001:db8::1 2001:DB8::2 0 65535\r\n";
@@ -60,7 +60,7 @@ fn v1_lines_are_read_at_every_split() {
 }
 
 #[test]
-fn the_longest_lines_are_read_and_one_byte_more_is_not() {
+fn a114_the_longest_lines_are_read_and_one_byte_more_is_not() {
     let address = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
     let line = format!("PROXY TCP6 {address} {address} 65535 65535\r\n");
     assert_eq!(line.len(), 104);
@@ -77,14 +77,14 @@ fn the_longest_lines_are_read_and_one_byte_more_is_not() {
 }
 
 #[test]
-fn unknown_keeps_the_peer_and_skips_the_line() {
+fn a114_unknown_keeps_the_peer_and_skips_the_line() {
     assert_eq!(read(b"PROXY UNKNOWN\r\n"), Header::Local { consumed: 15 });
     assert_eq!(read(b"PROXY UNKNOWN any \x00 thing\r\n"), Header::Local { consumed: 27 });
     assert_eq!(read(b"PROXY UNKNOWNX\r\n"), Header::Malformed);
 }
 
 #[test]
-fn lines_that_are_not_legal_are_refused() {
+fn a112_a114_lines_that_are_not_legal_are_refused() {
     let illegal: [&[u8]; 34] = [
         b"proxy TCP4 192.0.2.1 198.51.100.2 1 2\r\n",
         b"PROXY tcp4 192.0.2.1 198.51.100.2 1 2\r\n",
@@ -141,7 +141,7 @@ fn a_stream_that_is_no_header_is_known_by_its_first_wrong_byte() {
 }
 
 #[test]
-fn v2_headers_are_read_at_every_split() {
+fn a112_v2_headers_are_read_at_every_split() {
     let header = v2_header(0x21, 0x11, &TCP4);
     assert_eq!(read(&header), proxied("192.0.2.1:12345", "198.51.100.2:443", 28));
     let header = v2_header(0x21, 0x21, &tcp6());
@@ -149,7 +149,7 @@ fn v2_headers_are_read_at_every_split() {
 }
 
 #[test]
-fn attachments_are_skipped_when_their_lengths_add_up() {
+fn a114_attachments_are_skipped_when_their_lengths_add_up() {
     let with = |more: &[u8]| v2_header(0x21, 0x11, &[&TCP4, more].concat());
     for legal in [&b"\x04\0\0"[..], b"\x01\0\x02h2", b"\xea\0\x01x\x05\0\x03abc"] {
         let header = with(legal);
@@ -166,7 +166,7 @@ fn attachments_are_skipped_when_their_lengths_add_up() {
 }
 
 #[test]
-fn a_payload_of_4_kib_is_read_and_one_byte_more_refused_by_its_length() {
+fn a114_a_payload_of_4_kib_is_read_and_one_byte_more_refused_by_its_length() {
     let filled = |length: usize| {
         let value = u16::try_from(length - TCP4.len() - 3).unwrap().to_be_bytes();
         let attachment = [&[0xea][..], &value, &vec![0; length - TCP4.len() - 3]].concat();
@@ -182,7 +182,7 @@ fn a_payload_of_4_kib_is_read_and_one_byte_more_refused_by_its_length() {
 }
 
 #[test]
-fn local_unspecified_and_unix_keep_the_peer_and_skip_the_declared_length() {
+fn a114_local_unspecified_and_unix_keep_the_peer_and_skip_the_declared_length() {
     let unix = [0; 216];
     for (command, family, payload) in [
         (0x20, 0x00, &b""[..]),
@@ -202,7 +202,7 @@ fn local_unspecified_and_unix_keep_the_peer_and_skip_the_declared_length() {
 }
 
 #[test]
-fn datagrams_short_addresses_and_undefined_values_are_refused() {
+fn a114_datagrams_short_addresses_and_undefined_values_are_refused() {
     for (command, family, payload) in [
         (0x21, 0x12, &TCP4[..]),
         (0x21, 0x22, &tcp6()),
@@ -223,13 +223,13 @@ fn datagrams_short_addresses_and_undefined_values_are_refused() {
 }
 
 #[test]
-fn mapped_addresses_in_a_header_count_as_ipv4() {
+fn a59_mapped_addresses_in_a_header_count_as_ipv4() {
     let line = b"PROXY TCP6 ::ffff:192.0.2.1 ::ffff:c633:6402 1 2\r\n";
     assert_eq!(read(line), proxied("192.0.2.1:1", "198.51.100.2:2", line.len()));
 }
 
 #[test]
-fn headers_are_written_as_the_specification_shows_them() {
+fn a115_headers_are_written_as_the_specification_shows_them() {
     let v4 = (at("192.0.2.1:12345"), at("198.51.100.2:443"));
     let v6 = (at("[2001:db8::1]:12345"), at("[2001:db8::2]:443"));
     assert_eq!(
@@ -245,7 +245,7 @@ fn headers_are_written_as_the_specification_shows_them() {
 }
 
 #[test]
-fn a_header_has_one_family() {
+fn b14_a_header_has_one_family() {
     let (v4, v6) = (at("192.0.2.1:1"), at("[2001:db8::2]:2"));
     assert_eq!(
         encode(ProxyVersion::V1, v4, v6).as_ref(),
@@ -266,7 +266,7 @@ fn a_header_has_one_family() {
 }
 
 #[test]
-fn a_health_check_speaks_for_itself() {
+fn a111_a_health_check_speaks_for_itself() {
     let (local, peer) = (at("10.0.0.1:5000"), at("10.0.0.2:80"));
     let header = encode_probe(ProxyVersion::V2, local, peer);
     assert_eq!(header.as_ref(), v2_header(0x20, 0x00, b""));

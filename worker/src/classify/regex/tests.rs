@@ -41,7 +41,7 @@ fn compiled(patterns: &[&str]) -> Patterns {
 }
 
 #[test]
-fn decides_with_the_very_byte_that_makes_a_match() {
+fn a64_decides_with_the_very_byte_that_makes_a_match() {
     let patterns = compiled(&["^GET ", "^SSH-", "ping"]);
     let (length, decision) = bytewise(&patterns, b"GET / HTTP/1.1").unwrap();
     assert_eq!((length, targets(&decision)), (4, vec![0]));
@@ -50,7 +50,7 @@ fn decides_with_the_very_byte_that_makes_a_match() {
 }
 
 #[test]
-fn every_split_in_two_decides_as_one_read_does() {
+fn a64_every_split_in_two_decides_as_one_read_does() {
     let patterns = compiled(&[r"^\x16\x03[\x00-\x04]", r"^\x05[\x01-\x09]", "HTTP/1\\.[01]\r\n"]);
     let inputs: [(&[u8], u16); 3] =
         [(b"\x16\x03\x01\x02\x00", 0), (b"\x05\x01\x00", 1), (b"GET / HTTP/1.1\r\n", 2)];
@@ -63,7 +63,7 @@ fn every_split_in_two_decides_as_one_read_does() {
 }
 
 #[test]
-fn all_that_match_at_that_moment_are_candidates_in_configured_order() {
+fn a66_all_that_match_at_that_moment_are_candidates_in_configured_order() {
     let patterns =
         Patterns::compile(&[Some("T$"), None, Some("^GET"), Some("^POST"), Some("^G")]).unwrap();
     let (_, decision) = feed(&patterns, &[b"GET"]).unwrap();
@@ -73,7 +73,7 @@ fn all_that_match_at_that_moment_are_candidates_in_configured_order() {
 }
 
 #[test]
-fn silence_matches_nothing_not_even_a_pattern_for_everything() {
+fn a65_silence_matches_nothing_not_even_a_pattern_for_everything() {
     let patterns = compiled(&[".*", "", "^$"]);
     assert_eq!(feed(&patterns, &[b""]).unwrap_err(), 0);
     for reason in [Reason::Deadline, Reason::Eof] {
@@ -86,7 +86,7 @@ fn silence_matches_nothing_not_even_a_pattern_for_everything() {
 }
 
 #[test]
-fn four_kib_without_a_match_are_the_end_and_a_later_match_is_not_seen() {
+fn a65_4096_bytes_without_a_match_are_the_end_and_a_later_match_is_not_seen() {
     let patterns = compiled(&["needle"]);
     let mut bytes = vec![b'x'; LIMIT - 5];
     bytes.extend_from_slice(b"needle");
@@ -98,7 +98,7 @@ fn four_kib_without_a_match_are_the_end_and_a_later_match_is_not_seen() {
 }
 
 #[test]
-fn a_rule_decides_at_once_when_no_pattern_can_match_any_more() {
+fn b11_a_rule_decides_at_once_when_no_pattern_can_match_any_more() {
     let patterns = compiled(&["^GET ", "^HEAD ", "^\\x16\\x03"]);
     assert_eq!(bytewise(&patterns, b"GEx").unwrap(), (3, nothing(Cause::NoMatch)));
     assert_eq!(bytewise(&patterns, b"\x17").unwrap(), (1, nothing(Cause::NoMatch)));
@@ -108,14 +108,14 @@ fn a_rule_decides_at_once_when_no_pattern_can_match_any_more() {
 }
 
 #[test]
-fn a_rule_with_nothing_but_a_fallback_decides_without_a_byte() {
+fn b11_a_rule_with_nothing_but_a_fallback_decides_without_a_byte() {
     let patterns = Patterns::compile(&[None]).unwrap();
     assert_eq!(patterns.scan().feed(b""), Progress::Decided(nothing(Cause::NoMatch)));
     assert_eq!(patterns.scan().end(b"", Reason::Eof), nothing(Cause::NoMatch));
 }
 
 #[test]
-fn deadline_and_eof_give_nothing_to_route_by() {
+fn b11_deadline_and_eof_give_nothing_to_route_by() {
     let patterns = compiled(&["^HELLO"]);
     assert_eq!(ended(&patterns, b"HEL", Reason::Deadline), nothing(Cause::Deadline));
     assert_eq!(ended(&patterns, b"HEL", Reason::Eof), nothing(Cause::Eof));
@@ -161,7 +161,7 @@ fn a_match_that_holds_whatever_follows_does_not_wait_though_the_pattern_looks_ah
 }
 
 #[test]
-fn a_hex_escape_is_that_byte_and_a_dot_is_any_byte_but_a_line_feed() {
+fn b12_a_hex_escape_is_that_byte_and_a_dot_is_any_byte_but_a_line_feed() {
     let patterns = compiled(&[r"^\xff\x80", "^.\\x00", "^é"]);
     assert_eq!(targets(&bytewise(&patterns, b"\xff\x80").unwrap().1), [0]);
     assert_eq!(targets(&bytewise(&patterns, b"\xfe\x00").unwrap().1), [1]);
@@ -171,7 +171,7 @@ fn a_hex_escape_is_that_byte_and_a_dot_is_any_byte_but_a_line_feed() {
 }
 
 #[test]
-fn an_unusable_pattern_is_named_with_its_target_and_a_reason_of_one_line() {
+fn a33_b12_an_unusable_pattern_is_named_with_its_target_and_a_reason_of_one_line() {
     let refused = |pattern| Patterns::compile(&[Some("ok"), None, Some(pattern)]).unwrap_err();
     for (pattern, reason) in [
         ("(", "unclosed group"),
@@ -188,7 +188,7 @@ fn an_unusable_pattern_is_named_with_its_target_and_a_reason_of_one_line() {
 }
 
 #[test]
-fn a_rule_of_128_patterns_is_one_automaton() {
+fn a31_128_patterns_are_one_automaton() {
     let texts: Vec<String> = (0..128).map(|n| format!("^proto-{n:03}")).collect();
     let texts: Vec<_> = texts.iter().map(|text| Some(text.as_str())).collect();
     let patterns = Patterns::compile(&texts).unwrap();

@@ -52,7 +52,7 @@ fn protocols(hello: &Hello) -> Vec<&[u8]> {
 }
 
 #[test]
-fn hellos_of_a_real_client_are_read() {
+fn a69_hellos_of_a_real_client_are_read() {
     let read = |bytes: &[u8]| {
         let hello = hello(bytes);
         let offered: Vec<String> =
@@ -75,7 +75,7 @@ fn hellos_of_a_real_client_are_read() {
 }
 
 #[test]
-fn a_hello_cut_at_every_offset_waits_and_says_the_same() {
+fn a71_a_hello_cut_at_every_offset_waits_and_says_the_same() {
     let bytes = Sample::named(b"a.example.com").with_alpn(&[b"h2"]).bytes();
     for cut in 0..bytes.len() {
         let mut parser = HelloParser::default();
@@ -88,7 +88,7 @@ fn a_hello_cut_at_every_offset_waits_and_says_the_same() {
 }
 
 #[test]
-fn a_hello_over_records_cut_at_every_offset_says_the_same() {
+fn a71_b13_a_hello_over_records_cut_at_every_offset_says_the_same() {
     let message = Sample::named(b"a.example.com").message();
     for cut in 1..message.len() {
         let bytes = records(&message, &[cut]);
@@ -99,7 +99,7 @@ fn a_hello_over_records_cut_at_every_offset_says_the_same() {
 }
 
 #[test]
-fn hellos_of_9_and_15_kib_are_reassembled() {
+fn a71_hellos_of_9_and_15_kib_are_reassembled() {
     for size in [9 * 1024, 15 * 1024, 40 * 1024] {
         let message = Sample::named(b"pq.example.com").with_padding(size).message();
         for record in [1400, 4096, MAX_RECORD] {
@@ -117,7 +117,7 @@ fn what_follows_the_hello_in_later_records_is_not_looked_at() {
 }
 
 #[test]
-fn a_name_is_lower_cased_and_one_trailing_dot_ignored() {
+fn a70_a_name_is_lower_cased_and_one_trailing_dot_ignored() {
     let name = |name: &[u8]| name_of(&Sample::named(name).bytes());
     assert_eq!(name(b"WWW.Example.COM").as_deref(), Some("www.example.com"));
     assert_eq!(name(b"www.example.com.").as_deref(), Some("www.example.com"));
@@ -191,7 +191,7 @@ fn grease_everywhere_is_passed_over() {
 }
 
 #[test]
-fn the_first_byte_sends_what_is_not_tls_to_the_fallback() {
+fn b13_the_first_byte_sends_what_is_not_tls_to_the_fallback() {
     for other in [&b"GET / HTTP/1.1\r\n"[..], b"SSH-2.0-x\r\n", b"\x80\x2e\x01\x00\x02", b"\0"] {
         assert_eq!(refused(other), (1, Cause::NotTls));
     }
@@ -199,7 +199,7 @@ fn the_first_byte_sends_what_is_not_tls_to_the_fallback() {
 }
 
 #[test]
-fn broken_framing_is_known_as_soon_as_it_shows() {
+fn b13_broken_framing_is_known_as_soon_as_it_shows() {
     let good = Sample::named(b"a.example").message();
     // An empty record, an alert, a change of cipher before the hello is whole.
     assert_eq!(refused(b"\x16\x03\x01\x00\x00"), (5, Cause::Malformed));
@@ -217,7 +217,7 @@ fn broken_framing_is_known_as_soon_as_it_shows() {
 }
 
 #[test]
-fn limits_are_kept_and_known_from_the_lengths() {
+fn b13_limits_are_kept_and_known_from_the_lengths() {
     assert_eq!(refused(b"\x16\x03\x01\x40\x01"), (5, Cause::TooLong));
     assert!(bytewise(b"\x16\x03\x01\x40\x00").is_err());
     // The largest message that fits with one record header, and one more.
@@ -230,7 +230,7 @@ fn limits_are_kept_and_known_from_the_lengths() {
 }
 
 #[test]
-fn up_to_256_extensions_are_read_and_257_are_not() {
+fn b13_256_extensions_are_read_and_257_are_not() {
     let many = |count: u16| {
         (0..count).fold(Sample::default(), |sample, kind| sample.with(1000 + kind, &[]))
     };
@@ -239,7 +239,7 @@ fn up_to_256_extensions_are_read_and_257_are_not() {
 }
 
 #[test]
-fn an_extension_given_twice_is_no_hello() {
+fn b13_an_extension_given_twice_is_no_hello() {
     for kind in [EXTENSION_SERVER_NAME, EXTENSION_ALPN, 0x0a0a] {
         let sample = Sample::named(b"a.example").with_alpn(&[b"h2"]).with(0x0a0a, &[]);
         let content = if kind == EXTENSION_ALPN { &b"\0\x03\x02h2"[..] } else { b"" };
@@ -248,7 +248,7 @@ fn an_extension_given_twice_is_no_hello() {
 }
 
 #[test]
-fn bytes_left_over_at_any_level_are_no_hello() {
+fn b13_bytes_left_over_at_any_level_are_no_hello() {
     let name = server_name(&[(0, b"a.example")]);
     let cases = [
         Sample::default().with(EXTENSION_SERVER_NAME, &[&name[..], b"\0"].concat()),
@@ -273,7 +273,7 @@ fn bytes_left_over_at_any_level_are_no_hello() {
 }
 
 #[test]
-fn a_message_cut_short_inside_its_own_length_is_no_hello() {
+fn b13_a_message_cut_short_inside_its_own_length_is_no_hello() {
     let whole = Sample::named(b"a.example").with_alpn(&[b"h2"]).message();
     for length in 4..whole.len() {
         let mut cut = whole[..length].to_vec();
@@ -288,7 +288,7 @@ fn a_message_cut_short_inside_its_own_length_is_no_hello() {
 }
 
 #[test]
-fn a_hello_cut_by_deadline_or_eof_is_none() {
+fn b13_a_hello_cut_by_deadline_or_eof_is_none() {
     let bytes = Sample::named(b"a.example").bytes();
     for length in 0..bytes.len() {
         for reason in [Reason::Deadline, Reason::Eof] {

@@ -14,7 +14,7 @@ pub(super) fn boost(count: u16) -> Bench {
 }
 
 #[test]
-fn a_cold_race_dials_two_at_once_and_the_first_to_connect_wins() {
+fn a85_a_cold_race_dials_two_at_once_and_the_first_to_connect_wins() {
     let mut bench = boost(4);
     let run = bench.run(|line| Does::Connects(if line.0 == 0 { 50 } else { 20 }));
     assert_eq!(run.end, Ok(LineIndex(1)));
@@ -24,7 +24,7 @@ fn a_cold_race_dials_two_at_once_and_the_first_to_connect_wins() {
 }
 
 #[test]
-fn a_failed_racer_is_replaced_by_the_next_untried_line() {
+fn a85_a_failed_racer_is_replaced_by_the_next_untried_line() {
     let mut bench = boost(5);
     let run = bench.run(|line| match line.0 {
         0 => Does::Fails(10, Fault::Dial),
@@ -39,7 +39,7 @@ fn a_failed_racer_is_replaced_by_the_next_untried_line() {
 }
 
 #[test]
-fn a_cancelled_loser_is_neutral() {
+fn a80_a_cancelled_loser_is_neutral() {
     let mut bench = boost(2);
     for _ in 0..5 {
         bench.run(|line| if line.0 == 0 { Does::Silent } else { Does::Connects(10) });
@@ -51,7 +51,7 @@ fn a_cancelled_loser_is_neutral() {
 }
 
 #[test]
-fn a_cancelled_probe_lets_the_next_connection_probe() {
+fn a80_a_cancelled_probe_lets_the_next_connection_probe() {
     let mut bench = boost(2);
     for _ in 0..3 {
         // The other line keeps winning; this one fails first each time.
@@ -72,7 +72,7 @@ fn a_cancelled_probe_lets_the_next_connection_probe() {
 }
 
 #[test]
-fn a_warm_cache_dials_the_cached_line_alone() {
+fn a86_a_warm_cache_dials_the_cached_line_alone() {
     let mut bench = boost(3);
     bench.run(|line| Does::Connects(if line.0 == 1 { 5 } else { 50 }));
     let run = bench.run(|_| Does::Connects(5));
@@ -82,7 +82,7 @@ fn a_warm_cache_dials_the_cached_line_alone() {
 }
 
 #[test]
-fn the_cache_lasts_thirty_seconds_whatever_hits_it() {
+fn b5_the_cache_lasts_thirty_seconds_whatever_hits_it() {
     let mut bench = boost(2);
     bench.run(|_| Does::Connects(5));
     for _ in 0..5 {
@@ -94,7 +94,7 @@ fn the_cache_lasts_thirty_seconds_whatever_hits_it() {
 }
 
 #[test]
-fn a_hit_with_less_than_fifteen_seconds_left_asks_for_one_background_race() {
+fn b5_a_hit_with_less_than_fifteen_seconds_left_asks_for_one_background_race() {
     let mut bench = boost(2);
     bench.run(|line| Does::Connects(if line.0 == 0 { 5 } else { 50 }));
     bench.pass(Duration::from_secs(14));
@@ -119,7 +119,7 @@ fn a_hit_with_less_than_fifteen_seconds_left_asks_for_one_background_race() {
 }
 
 #[test]
-fn a_background_race_without_a_place_to_dial_changes_nothing() {
+fn b5_a_background_race_without_a_place_to_dial_changes_nothing() {
     let mut bench = boost(2);
     bench.run(|_| Does::Connects(5));
     bench.pass(Duration::from_secs(16));
@@ -131,7 +131,7 @@ fn a_background_race_without_a_place_to_dial_changes_nothing() {
 }
 
 #[test]
-fn a_cached_line_that_fails_is_evicted_and_the_others_race_at_once() {
+fn b7_a_cached_line_that_fails_is_evicted_and_the_others_race_at_once() {
     let mut bench = boost(4);
     bench.run(|line| Does::Connects(if line.0 == 0 { 5 } else { 50 }));
     let run = bench.run(|line| match line.0 {
@@ -147,7 +147,7 @@ fn a_cached_line_that_fails_is_evicted_and_the_others_race_at_once() {
 }
 
 #[test]
-fn a_broken_relay_evicts_exactly_its_own_entry() {
+fn b7_a_broken_relay_evicts_exactly_its_own_entry() {
     let mut bench = boost(2);
     let old = bench.run(|line| Does::Connects(if line.0 == 0 { 5 } else { 50 })).winner.unwrap();
     bench.pass(Duration::from_secs(31));
@@ -162,7 +162,7 @@ fn a_broken_relay_evicts_exactly_its_own_entry() {
 }
 
 #[test]
-fn a_quota_refusal_leaves_cache_and_line_as_they_are() {
+fn a101_a_quota_refusal_leaves_cache_and_line_as_they_are() {
     let mut bench = boost(3);
     bench.run(|line| Does::Connects(if line.0 == 0 { 5 } else { 50 }));
     let run = bench.run(|line| if line.0 == 0 { Does::TargetFull } else { Does::Connects(9) });
@@ -173,7 +173,7 @@ fn a_quota_refusal_leaves_cache_and_line_as_they_are() {
 }
 
 #[test]
-fn quota_refusals_in_a_cold_race_end_the_client_without_a_trace() {
+fn a101_quota_refusals_in_a_cold_race_end_the_client_without_a_trace() {
     let mut bench = boost(3);
     let run = bench.run(|_| Does::TargetFull);
     assert_eq!(run.end, Err(GiveUp::QuotaExhausted));
@@ -186,7 +186,7 @@ fn quota_refusals_in_a_cold_race_end_the_client_without_a_trace() {
 }
 
 #[test]
-fn with_every_line_excluded_the_client_is_closed_without_a_dial() {
+fn b15_with_every_line_excluded_the_client_is_closed_without_a_dial() {
     let mut bench = boost(2);
     for _ in 0..3 {
         assert_eq!(bench.run(|_| REFUSES).end, Err(GiveUp::AllFailed));
@@ -196,7 +196,7 @@ fn with_every_line_excluded_the_client_is_closed_without_a_dial() {
 }
 
 #[test]
-fn a_machine_dropped_in_the_middle_is_neutral() {
+fn b16_a_machine_dropped_in_the_middle_is_neutral() {
     let mut bench = boost(2);
     let mut machine = bench.machine();
     machine.start(bench.now, &mut crate::flow::Steps::new());

@@ -29,7 +29,7 @@ fn shares(bench: &mut Bench, runs: u32) -> HashMap<u16, u32> {
 }
 
 #[test]
-fn round_takes_turns_over_what_is_usable() {
+fn c6_round_takes_turns_over_what_is_usable() {
     let mut bench = plain(Strategy::Round, 3);
     assert_eq!(shares(&mut bench, 300), HashMap::from([(0, 100), (1, 100), (2, 100)]));
     let failed = bench.lines.line(LineIndex(1)).admit(bench.now).unwrap();
@@ -38,7 +38,7 @@ fn round_takes_turns_over_what_is_usable() {
 }
 
 #[test]
-fn a_dead_target_does_not_skew_the_turns_of_its_neighbours() {
+fn c6_a_dead_target_does_not_skew_the_turns_of_its_neighbours() {
     let mut spec = forward(Strategy::Round);
     spec.selector.max_fails = 1000;
     let mut bench = bench(spec, (1..=4).map(target).collect());
@@ -53,7 +53,7 @@ fn a_dead_target_does_not_skew_the_turns_of_its_neighbours() {
 }
 
 #[test]
-fn weights_of_two_to_one_over_3000_within_three_sigma() {
+fn c7_weights_of_two_to_one_over_3000_within_three_sigma() {
     let heavy = Target { weight: 20, ..target(1) };
     let light = Target { weight: 10, ..target(2) };
     let mut bench = bench(forward(Strategy::Rand), vec![heavy, light]);
@@ -64,7 +64,7 @@ fn weights_of_two_to_one_over_3000_within_three_sigma() {
 }
 
 #[test]
-fn fifo_takes_the_first_usable_and_returns_to_it() {
+fn c8_fifo_takes_the_first_usable_and_returns_to_it() {
     let mut bench = plain(Strategy::Fifo, 3);
     let run = bench.run(|line| if line.0 == 0 { REFUSES } else { Does::Connects(1) });
     assert_eq!(run.order(), [0, 1]);
@@ -82,7 +82,7 @@ fn by_client(bench: &mut Bench, last: u8) -> u16 {
 }
 
 #[test]
-fn hash_sticks_to_the_client_and_a_failure_moves_only_its_own_clients() {
+fn c9_hash_sticks_to_the_client_and_a_failure_moves_only_its_own_clients() {
     let mut bench = plain(Strategy::Hash, 5);
     let before: Vec<_> = (0..=255).map(|client| by_client(&mut bench, client)).collect();
     let again: Vec<_> = (0..=255).map(|client| by_client(&mut bench, client)).collect();
@@ -101,13 +101,13 @@ fn hash_sticks_to_the_client_and_a_failure_moves_only_its_own_clients() {
 }
 
 #[test]
-fn mapped_clients_hash_like_their_ipv4_address() {
+fn c9_mapped_clients_hash_like_their_ipv4_address() {
     let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
     assert_eq!(Affinity::client(mapped), Affinity::client([192, 0, 2, 1].into()));
 }
 
 #[test]
-fn parallel_dials_all_at_once_and_closes_the_rest() {
+fn c11_parallel_dials_all_at_once_and_closes_the_rest() {
     let mut bench = plain(Strategy::Parallel { max: 0, mode: ParallelMode::Round }, 5);
     let run = bench.run(|line| Does::Connects(50 - u64::from(line.0) * 10));
     assert_eq!(run.order(), [0, 1, 2, 3, 4]);
@@ -117,7 +117,7 @@ fn parallel_dials_all_at_once_and_closes_the_rest() {
 }
 
 #[test]
-fn parallel_round_takes_consecutive_targets_and_wraps() {
+fn c13_parallel_round_takes_consecutive_targets_and_wraps() {
     let order = |count, turns| -> Vec<Vec<u16>> {
         let mut bench = plain(Strategy::Parallel { max: 2, mode: ParallelMode::Round }, count);
         (0..turns).map(|_| bench.run(|_| Does::Connects(1)).order()).collect()
@@ -127,7 +127,7 @@ fn parallel_round_takes_consecutive_targets_and_wraps() {
 }
 
 #[test]
-fn parallel_rand_draws_distinct_targets_uniformly() {
+fn c13_parallel_rand_draws_distinct_targets_uniformly() {
     let mut bench = plain(Strategy::Parallel { max: 2, mode: ParallelMode::Rand }, 5);
     let mut seen = [0u32; 5];
     for _ in 0..2500 {
@@ -140,7 +140,7 @@ fn parallel_rand_draws_distinct_targets_uniformly() {
 }
 
 #[test]
-fn parallel_failures_mark_no_candidate() {
+fn c14_parallel_failures_mark_no_candidate() {
     let mut bench = plain(Strategy::Parallel { max: 0, mode: ParallelMode::Round }, 3);
     for _ in 0..3 {
         let run = bench.run(|line| if line.0 < 2 { REFUSES } else { Does::Connects(9) });
@@ -152,7 +152,7 @@ fn parallel_failures_mark_no_candidate() {
 }
 
 #[test]
-fn candidates_already_marked_are_filtered_out_first() {
+fn c14_candidates_already_marked_are_filtered_out_first() {
     let mut bench = plain(Strategy::Parallel { max: 0, mode: ParallelMode::Round }, 3);
     let failed = bench.lines.line(LineIndex(1)).admit(bench.now).unwrap();
     failed.failed(Fault::Dial, bench.now);
@@ -160,7 +160,7 @@ fn candidates_already_marked_are_filtered_out_first() {
 }
 
 #[test]
-fn two_connections_may_use_different_targets_of_a_race() {
+fn c15_two_connections_may_use_different_targets_of_a_race() {
     let mut bench = plain(Strategy::Parallel { max: 0, mode: ParallelMode::Round }, 2);
     let one = bench.run(|line| Does::Connects(if line.0 == 0 { 1 } else { 5 }));
     let two = bench.run(|line| Does::Connects(if line.0 == 0 { 5 } else { 1 }));
@@ -168,7 +168,7 @@ fn two_connections_may_use_different_targets_of_a_race() {
 }
 
 #[test]
-fn a_targets_own_limits_override_the_selectors_each_separately() {
+fn c22_a_targets_own_limits_override_the_selectors_each_separately() {
     let patient = Target { max_fails: Some(3), ..target(1) };
     let long = Target { fail_timeout: Some(Duration::from_secs(60)), ..target(2) };
     let mut spec = forward(Strategy::Fifo);
@@ -184,7 +184,7 @@ fn a_targets_own_limits_override_the_selectors_each_separately() {
 }
 
 #[test]
-fn a_sole_target_is_always_used() {
+fn c28_a_sole_target_is_always_used() {
     let mut spec = forward(Strategy::Round);
     spec.selector.on_all_failed = OnAllFailed::Reject;
     let mut bench = bench(spec, vec![target(1)]);
@@ -196,7 +196,7 @@ fn a_sole_target_is_always_used() {
 }
 
 #[test]
-fn with_all_marked_the_last_resort_is_the_one_whose_mark_ends_first() {
+fn c29_with_all_marked_the_last_resort_is_the_one_whose_mark_ends_first() {
     for on_all_failed in [OnAllFailed::LastResort, OnAllFailed::Reject] {
         let mut spec = forward(Strategy::Round);
         spec.selector.on_all_failed = on_all_failed;
@@ -218,7 +218,7 @@ fn with_all_marked_the_last_resort_is_the_one_whose_mark_ends_first() {
 }
 
 #[test]
-fn backups_serve_only_while_all_primaries_are_marked() {
+fn c31_backups_serve_only_while_all_primaries_are_marked() {
     let backup = |port| Target { backup: true, ..target(port) };
     let mut bench =
         bench(forward(Strategy::Round), vec![target(1), target(2), backup(3), backup(4)]);
@@ -232,14 +232,14 @@ fn backups_serve_only_while_all_primaries_are_marked() {
 }
 
 #[test]
-fn backups_alone_are_ordinary_targets() {
+fn c32_backups_alone_are_ordinary_targets() {
     let backup = |port| Target { backup: true, ..target(port) };
     let mut bench = bench(forward(Strategy::Round), vec![backup(1), backup(2)]);
     assert_eq!(shares(&mut bench, 10), HashMap::from([(0, 5), (1, 5)]));
 }
 
 #[test]
-fn retries_go_to_untried_targets_within_the_timeout() {
+fn c39_retries_go_to_untried_targets_within_the_timeout() {
     let mut bench = plain(Strategy::Fifo, 5);
     let run = bench.run(|_| REFUSES);
     assert_eq!((run.order(), run.end), (vec![0, 1, 2], Err(GiveUp::AllFailed)));
@@ -251,7 +251,7 @@ fn retries_go_to_untried_targets_within_the_timeout() {
 }
 
 #[test]
-fn a_full_target_uses_up_no_retry() {
+fn a100_a_full_target_uses_up_no_retry() {
     let mut spec = forward(Strategy::Fifo);
     spec.retries = 0;
     let mut bench = bench(spec, (1..=4).map(target).collect());
@@ -260,7 +260,7 @@ fn a_full_target_uses_up_no_retry() {
 }
 
 #[test]
-fn a_black_hole_leaves_time_for_the_retries() {
+fn c39_a_black_hole_leaves_time_for_the_retries() {
     let mut bench = plain(Strategy::Fifo, 5);
     let run = bench.run(|line| if line.0 < 2 { Does::Silent } else { Does::Connects(5) });
     assert_eq!(run.end, Ok(LineIndex(2)));
@@ -269,7 +269,7 @@ fn a_black_hole_leaves_time_for_the_retries() {
 }
 
 #[test]
-fn an_unmarked_primary_already_tried_lets_no_backup_in() {
+fn c39_an_unmarked_primary_already_tried_lets_no_backup_in() {
     let mut spec = forward(Strategy::Fifo);
     spec.selector.max_fails = 3;
     let mut bench = bench(spec, vec![target(1), Target { backup: true, ..target(2) }]);
@@ -282,7 +282,7 @@ fn an_unmarked_primary_already_tried_lets_no_backup_in() {
 }
 
 #[test]
-fn an_unhealthy_target_is_excluded_even_as_the_last_resort() {
+fn a109_an_unhealthy_target_is_excluded_even_as_the_last_resort() {
     use crate::upstream::health::Thresholds;
 
     let mut bench = plain(Strategy::Fifo, 2);

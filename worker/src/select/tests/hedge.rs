@@ -20,7 +20,7 @@ fn warm(mean: u64, timeout: u64) -> Bench {
 }
 
 #[test]
-fn a_backup_starts_after_twice_the_usual_time_within_the_limits() {
+fn a87_a_backup_starts_after_twice_the_usual_time_within_the_limits() {
     for (mean, delay) in [(50, 100), (5, 25), (400, 250)] {
         let mut bench = warm(mean, 3000);
         let run = bench.run(|line| if line.0 == 0 { Does::Silent } else { Does::Connects(10) });
@@ -38,7 +38,7 @@ fn a_backup_starts_after_twice_the_usual_time_within_the_limits() {
 }
 
 #[test]
-fn a_primary_in_time_needs_no_backup() {
+fn a87_a_primary_in_time_needs_no_backup() {
     let mut bench = warm(50, 3000);
     let run = bench.run(|_| Does::Connects(90));
     assert_eq!(run.order(), [0]);
@@ -46,7 +46,7 @@ fn a_primary_in_time_needs_no_backup() {
 }
 
 #[test]
-fn a_primary_that_fails_is_replaced_at_once() {
+fn a88_a_primary_that_fails_is_replaced_at_once() {
     let mut bench = warm(50, 3000);
     let run = bench.run(|line| match line.0 {
         0 => Does::Fails(3, Fault::Dial),
@@ -57,7 +57,7 @@ fn a_primary_that_fails_is_replaced_at_once() {
 }
 
 #[test]
-fn without_a_free_place_the_primary_goes_on_alone() {
+fn a90_without_a_free_place_the_primary_goes_on_alone() {
     let mut bench = warm(50, 3000);
     let run = bench.run(|line| match line.0 {
         0 => Does::Connects(500),
@@ -71,7 +71,7 @@ fn without_a_free_place_the_primary_goes_on_alone() {
 }
 
 #[test]
-fn a_refused_backup_becomes_the_failover_and_then_waits_like_any_other() {
+fn a91_a_refused_backup_becomes_the_failover_and_then_waits_like_any_other() {
     let mut bench = warm(50, 3000);
     let mut refused = false;
     let run = bench.run(|line| match line.0 {
@@ -100,7 +100,7 @@ fn a_backup_refused_its_quota_is_not_why_a_connection_ends() {
 }
 
 #[test]
-fn a_prewarmed_primary_starts_no_hedge() {
+fn a93_a_prewarmed_primary_starts_no_hedge() {
     let mut bench = warm(50, 3000);
     let run = bench.run(|_| Does::Prewarmed);
     assert_eq!(run.order(), [0]);
@@ -108,7 +108,7 @@ fn a_prewarmed_primary_starts_no_hedge() {
 }
 
 #[test]
-fn without_time_for_the_delay_no_hedge_is_scheduled() {
+fn a95_without_time_for_the_delay_no_hedge_is_scheduled() {
     let mut bench = warm(90, 400);
     bench.rule.timeout = ms(150);
     let mut short = Bench::new(bench.rule);
@@ -134,7 +134,7 @@ fn a_hedge_without_another_usable_line_says_so() {
 }
 
 #[test]
-fn the_hedge_clock_starts_when_the_dial_does() {
+fn a89_the_hedge_clock_starts_when_the_dial_does() {
     use crate::flow::{AttemptId, Event, Step, Steps};
 
     let mut bench = warm(50, 3000);

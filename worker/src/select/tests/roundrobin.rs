@@ -11,14 +11,14 @@ fn roundrobin(ports: &[u16]) -> Bench {
 }
 
 #[test]
-fn the_cursor_steps_once_a_connection_over_the_list_as_configured() {
+fn b10_the_cursor_steps_once_a_connection_over_the_list_as_configured() {
     let mut bench = roundrobin(&[1, 2, 1]);
     let turns: Vec<_> = (0..6).map(|_| bench.run(|_| Does::Connects(1)).order()[0]).collect();
     assert_eq!(turns, [0, 1, 2, 0, 1, 2], "duplicates count");
 }
 
 #[test]
-fn rules_have_independent_cursors() {
+fn b10_rules_have_independent_cursors() {
     let (mut one, mut two) = (roundrobin(&[1, 2]), roundrobin(&[1, 2]));
     one.run(|_| Does::Connects(1));
     assert_eq!(two.run(|_| Does::Connects(1)).order(), [0]);
@@ -26,7 +26,7 @@ fn rules_have_independent_cursors() {
 }
 
 #[test]
-fn a_failed_turn_is_raced_without_that_address_with_a_fresh_timeout() {
+fn b10_a_failed_turn_is_raced_without_that_address_with_a_fresh_timeout() {
     let mut bench = roundrobin(&[1, 2, 1, 3]);
     let run = bench.run(|line| match line.0 {
         0 => Does::Silent,
@@ -39,7 +39,7 @@ fn a_failed_turn_is_raced_without_that_address_with_a_fresh_timeout() {
 }
 
 #[test]
-fn an_open_breaker_goes_straight_to_the_race_and_shares_the_winner_cache() {
+fn b10_an_open_breaker_goes_straight_to_the_race_and_shares_the_winner_cache() {
     let mut bench = roundrobin(&[1, 2, 3]);
     let line = std::sync::Arc::clone(bench.lines.line(LineIndex(0)));
     for _ in 0..3 {
@@ -57,14 +57,14 @@ fn an_open_breaker_goes_straight_to_the_race_and_shares_the_winner_cache() {
 }
 
 #[test]
-fn a_turn_that_connects_asks_no_cache() {
+fn a68_a_turn_that_connects_asks_no_cache() {
     let mut bench = roundrobin(&[1, 2]);
     let run = bench.run(|_| Does::Connects(1));
     assert_eq!(run.machine.notes().cache_hit, None);
 }
 
 #[test]
-fn a_full_turn_races_the_others_without_waiting() {
+fn a100_a_full_turn_races_the_others_without_waiting() {
     let mut bench = roundrobin(&[1, 2]);
     let run = bench.run(|line| if line.0 == 0 { Does::TargetFull } else { Does::Connects(1) });
     assert_eq!(run.dials[1].quota, Quota::Immediate);
@@ -74,7 +74,7 @@ fn a_full_turn_races_the_others_without_waiting() {
 }
 
 #[test]
-fn a_preparation_failure_counts_like_a_dial_failure() {
+fn b10_a_preparation_failure_counts_like_a_dial_failure() {
     let mut bench = roundrobin(&[1, 2]);
     let run = bench.run(|line| match line.0 {
         0 => Does::Fails(2, Fault::Preparation),
@@ -85,7 +85,7 @@ fn a_preparation_failure_counts_like_a_dial_failure() {
 }
 
 #[test]
-fn with_all_failing_two_timeouts_are_the_limit() {
+fn b10_with_all_failing_two_timeouts_are_the_limit() {
     let mut bench = roundrobin(&[1, 2, 3]);
     let run = bench.run(|_| Does::Silent);
     assert_eq!(run.end, Err(GiveUp::Deadline));

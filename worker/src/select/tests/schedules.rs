@@ -140,7 +140,7 @@ fn every_machine_ends_in_exactly_one_use_or_give_up_and_leaves_nothing_behind() 
 }
 
 #[test]
-fn boost_and_its_race_never_have_more_than_two_in_flight() {
+fn a85_boost_and_its_race_never_have_more_than_two_in_flight() {
     let mut seen = 0;
     for seed in 0..ROUNDS {
         let mut bench = world(seed);
@@ -156,7 +156,7 @@ fn boost_and_its_race_never_have_more_than_two_in_flight() {
 }
 
 #[test]
-fn each_address_is_dialled_at_most_once_a_connection() {
+fn a85_each_address_is_dialled_at_most_once_a_connection() {
     for seed in 0..ROUNDS {
         let mut bench = world(seed);
         let selected = matches!(bench.rule.mode, Mode::Forward(_));
@@ -175,7 +175,7 @@ fn each_address_is_dialled_at_most_once_a_connection() {
 }
 
 #[test]
-fn at_most_one_half_open_probe_is_out_however_many_connections_want_it() {
+fn a78_at_most_one_half_open_probe_is_out_however_many_connections_want_it() {
     let mut probes = 0;
     for seed in 0..ROUNDS {
         let mut bench = world(seed);
@@ -204,7 +204,7 @@ fn at_most_one_half_open_probe_is_out_however_many_connections_want_it() {
 }
 
 #[test]
-fn quota_refusals_alone_change_no_state() {
+fn a101_quota_refusals_alone_change_no_state() {
     for seed in 0..ROUNDS {
         let mut bench = world(seed);
         let mut rng = bench.rng.fork();
@@ -231,7 +231,7 @@ fn snapshots(bench: &Bench) -> Vec<LineSnapshot> {
 }
 
 #[test]
-fn a_backup_is_never_dialled_while_a_primary_is_usable() {
+fn c31_a_backup_is_never_dialled_while_a_primary_is_usable() {
     let mut backups = 0;
     for seed in 0..ROUNDS {
         let mut bench = world(seed);
@@ -287,7 +287,7 @@ fn check_backups(
 }
 
 #[test]
-fn losers_of_a_race_are_neutral_in_every_schedule() {
+fn a80_losers_of_a_race_are_neutral_in_every_schedule() {
     let mut cancelled = 0;
     for seed in 0..ROUNDS {
         let mut bench = world(seed);

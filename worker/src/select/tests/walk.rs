@@ -11,7 +11,7 @@ fn normal(ports: &[u16]) -> Bench {
 }
 
 #[test]
-fn targets_are_tried_in_order_until_one_connects() {
+fn a62_targets_are_tried_in_order_until_one_connects() {
     let mut bench = normal(&[1, 2, 3, 4]);
     let run = bench.run(|line| if line.0 < 2 { REFUSES } else { Does::Connects(10) });
     assert_eq!(run.end, Ok(LineIndex(2)));
@@ -20,7 +20,7 @@ fn targets_are_tried_in_order_until_one_connects() {
 }
 
 #[test]
-fn a_black_hole_gets_only_its_share_of_the_timeout() {
+fn b9_a_black_hole_gets_only_its_share_of_the_timeout() {
     let mut bench = normal(&[1, 2, 3]);
     let run = bench.run(|line| if line.0 == 0 { Does::Silent } else { Does::Connects(10) });
     assert_eq!(run.end, Ok(LineIndex(1)));
@@ -30,7 +30,7 @@ fn a_black_hole_gets_only_its_share_of_the_timeout() {
 }
 
 #[test]
-fn a_refusal_leaves_its_share_to_the_others() {
+fn b9_a_refusal_leaves_its_share_to_the_others() {
     let mut bench = normal(&[1, 2]);
     let run = bench.run(|line| if line.0 == 0 { REFUSES } else { Does::Silent });
     assert_eq!(run.dials[1].deadline, 3000);
@@ -38,7 +38,7 @@ fn a_refusal_leaves_its_share_to_the_others() {
 }
 
 #[test]
-fn a_share_is_never_below_250_ms_nor_beyond_the_timeout() {
+fn b9_a_share_is_never_below_250_ms_nor_beyond_the_timeout() {
     let mut bench = normal(&(1..=20).collect::<Vec<_>>());
     bench.rule.timeout = super::sim::ms(600);
     let mut bench = Bench::new(bench.rule);
@@ -49,7 +49,7 @@ fn a_share_is_never_below_250_ms_nor_beyond_the_timeout() {
 }
 
 #[test]
-fn open_lines_are_skipped_and_a_rule_with_only_open_lines_dials_nothing() {
+fn a84_open_lines_are_skipped_and_a_rule_with_only_open_lines_dials_nothing() {
     let mut bench = normal(&[1, 2]);
     for _ in 0..3 {
         let run = bench.run(|_| REFUSES);
@@ -65,7 +65,7 @@ fn open_lines_are_skipped_and_a_rule_with_only_open_lines_dials_nothing() {
 }
 
 #[test]
-fn a_full_target_hands_over_to_the_others_without_a_second_wait() {
+fn a100_a_full_target_hands_over_to_the_others_without_a_second_wait() {
     let mut bench = normal(&[1, 2, 3]);
     let run = bench.run(|line| match line.0 {
         0 | 1 => Does::TargetFull,
@@ -78,7 +78,7 @@ fn a_full_target_hands_over_to_the_others_without_a_second_wait() {
 }
 
 #[test]
-fn a_full_process_ends_the_client() {
+fn a100_a_full_process_ends_the_client() {
     let mut bench = normal(&[1, 2]);
     let run = bench.run(|_| Does::ProcessFull);
     assert_eq!(run.end, Err(GiveUp::QuotaExhausted));

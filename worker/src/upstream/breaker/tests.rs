@@ -22,7 +22,7 @@ fn cooling(breaker: &Breaker, now: Moment) -> u64 {
 }
 
 #[test]
-fn three_failures_in_a_row_open_for_five_seconds() {
+fn a77_three_failures_in_a_row_open_for_five_seconds() {
     let mut breaker = Breaker::default();
     assert!(!fail(&mut breaker, 2, Failure::Dial, second(1)));
     let pass = breaker.admit(second(1)).unwrap();
@@ -34,7 +34,7 @@ fn three_failures_in_a_row_open_for_five_seconds() {
 }
 
 #[test]
-fn failed_probes_double_the_cooling_up_to_sixty_seconds() {
+fn a77_failed_probes_double_the_cooling_up_to_sixty_seconds() {
     let mut breaker = Breaker::default();
     let mut now = second(0);
     fail(&mut breaker, 3, Failure::Dial, now);
@@ -49,7 +49,7 @@ fn failed_probes_double_the_cooling_up_to_sixty_seconds() {
 }
 
 #[test]
-fn one_probe_is_let_through_and_others_find_it_open() {
+fn a78_one_probe_is_let_through_and_others_find_it_open() {
     let mut breaker = Breaker::default();
     fail(&mut breaker, 3, Failure::Dial, second(0));
     assert!(breaker.admit(second(5)).unwrap().probe);
@@ -58,7 +58,7 @@ fn one_probe_is_let_through_and_others_find_it_open() {
 }
 
 #[test]
-fn a_probe_given_back_lets_the_next_one_probe_without_a_trace() {
+fn a80_a_probe_given_back_lets_the_next_one_probe_without_a_trace() {
     let mut breaker = Breaker::default();
     fail(&mut breaker, 3, Failure::Dial, second(0));
     let before = (breaker.dial_streak(), breaker.level(), breaker.epoch());
@@ -69,7 +69,7 @@ fn a_probe_given_back_lets_the_next_one_probe_without_a_trace() {
 }
 
 #[test]
-fn outcomes_of_attempts_admitted_before_the_opening_change_nothing() {
+fn a83_outcomes_of_attempts_admitted_before_the_opening_change_nothing() {
     let mut breaker = Breaker::default();
     let early = breaker.admit(second(0)).unwrap();
     fail(&mut breaker, 3, Failure::Dial, second(0));
@@ -89,7 +89,7 @@ fn outcomes_of_attempts_admitted_before_the_opening_change_nothing() {
 }
 
 #[test]
-fn a_line_that_connects_but_breaks_afterwards_opens_all_the_same() {
+fn b8_a_line_that_connects_but_breaks_afterwards_opens_all_the_same() {
     let mut breaker = Breaker::default();
     for round in 0..3 {
         let pass = breaker.admit(second(0)).unwrap();
@@ -100,7 +100,7 @@ fn a_line_that_connects_but_breaks_afterwards_opens_all_the_same() {
 }
 
 #[test]
-fn a_probe_success_closes_but_keeps_the_level_until_an_ordinary_success() {
+fn b8_a_probe_success_closes_but_keeps_the_level_until_an_ordinary_success() {
     let mut breaker = Breaker::default();
     fail(&mut breaker, 3, Failure::Dial, second(0));
     let probe = breaker.admit(second(5)).unwrap();
@@ -118,7 +118,7 @@ fn a_probe_success_closes_but_keeps_the_level_until_an_ordinary_success() {
 }
 
 #[test]
-fn dial_successes_do_not_lower_the_level_of_a_line_that_breaks_afterwards() {
+fn b8_dial_successes_do_not_lower_the_level_of_a_line_that_breaks_afterwards() {
     let mut breaker = Breaker::default();
     fail(&mut breaker, 3, Failure::Attributable, second(0));
     let probe = breaker.admit(second(5)).unwrap();
@@ -130,7 +130,7 @@ fn dial_successes_do_not_lower_the_level_of_a_line_that_breaks_afterwards() {
 }
 
 #[test]
-fn a_clean_relay_forgives_both_streaks_and_the_level() {
+fn b8_a_clean_relay_forgives_both_streaks_and_the_level() {
     let mut breaker = Breaker::restore(2, 2, 3, None);
     let pass = breaker.admit(second(0)).unwrap();
     breaker.proved(pass);

@@ -19,7 +19,7 @@ fn fail(line: &Arc<Line>, times: u32, fault: Fault, now: Moment) {
 }
 
 #[test]
-fn of_many_threads_that_want_the_probe_one_gets_it() {
+fn a78_of_many_threads_that_want_the_probe_one_gets_it() {
     let line = breaker();
     fail(&line, 3, Fault::Dial, T);
     assert_eq!(line.check(after(4)), Err(Refused::Open));
@@ -35,7 +35,7 @@ fn of_many_threads_that_want_the_probe_one_gets_it() {
 }
 
 #[test]
-fn preparation_failures_count_and_our_own_lack_does_not() {
+fn a79_preparation_failures_count_and_our_own_lack_does_not() {
     let line = breaker();
     fail(&line, 9, Fault::Local, T);
     assert_eq!((line.streak(), line.check(T)), (0, Ok(())));
@@ -44,7 +44,7 @@ fn preparation_failures_count_and_our_own_lack_does_not() {
 }
 
 #[test]
-fn an_upstream_that_breaks_before_its_first_byte_opens_though_it_connects() {
+fn a79_an_upstream_that_breaks_before_its_first_byte_opens_though_it_connects() {
     let line = breaker();
     for _ in 0..3 {
         let held = line.admit(T).unwrap().connected(Some(Duration::from_millis(1)), T);
@@ -54,7 +54,7 @@ fn an_upstream_that_breaks_before_its_first_byte_opens_though_it_connects() {
 }
 
 #[test]
-fn a_relay_that_breaks_later_is_not_the_lines_fault() {
+fn a81_a_relay_that_breaks_later_is_not_the_lines_fault() {
     let line = breaker();
     for _ in 0..5 {
         let held = line.admit(T).unwrap().connected(Some(Duration::from_millis(1)), T);
@@ -64,7 +64,7 @@ fn a_relay_that_breaks_later_is_not_the_lines_fault() {
 }
 
 #[test]
-fn a_late_success_does_not_close_an_open_breaker_but_its_latency_is_true() {
+fn a83_a_late_success_does_not_close_an_open_breaker_but_its_latency_is_true() {
     let line = breaker();
     let early = line.admit(T).unwrap();
     fail(&line, 3, Fault::Dial, T);
@@ -74,7 +74,7 @@ fn a_late_success_does_not_close_an_open_breaker_but_its_latency_is_true() {
 }
 
 #[test]
-fn prewarmed_sockets_and_failures_give_no_sample() {
+fn b1_prewarmed_sockets_and_failures_give_no_sample() {
     let line = breaker();
     drop(line.admit(T).unwrap().connected(None, T));
     fail(&line, 1, Fault::Dial, T);
@@ -82,7 +82,7 @@ fn prewarmed_sockets_and_failures_give_no_sample() {
 }
 
 #[test]
-fn a_clean_relay_with_bytes_forgives_and_one_without_does_not() {
+fn b8_a_clean_relay_with_bytes_forgives_and_one_without_does_not() {
     let line = breaker();
     fail(&line, 2, Fault::Preparation, T);
     let held = || line.admit(T).unwrap().connected(Some(Duration::from_millis(1)), T);
@@ -112,7 +112,7 @@ fn the_first_byte_adds_to_what_the_latency_strategy_weighs_only() {
 }
 
 #[test]
-fn marks_do_not_refuse_admission() {
+fn c28_marks_do_not_refuse_admission() {
     let policy = MarkPolicy { max_fails: 1, fail_timeout: Duration::from_secs(10) };
     let line = Arc::new(Line::new(Gate::Marks(policy)));
     fail(&line, 7, Fault::Dial, T);
@@ -123,7 +123,7 @@ fn marks_do_not_refuse_admission() {
 }
 
 #[test]
-fn an_attempt_without_marks_leaves_them_alone() {
+fn c14_an_attempt_without_marks_leaves_them_alone() {
     let policy = MarkPolicy { max_fails: 1, fail_timeout: Duration::from_secs(10) };
     let line = Arc::new(Line::new(Gate::Marks(policy)));
     assert!(!line.admit(T).unwrap().without_marks().failed(Fault::Dial, T));
@@ -131,7 +131,7 @@ fn an_attempt_without_marks_leaves_them_alone() {
 }
 
 #[test]
-fn an_unhealthy_line_admits_nobody() {
+fn a109_an_unhealthy_line_admits_nobody() {
     let line = breaker();
     let thresholds = Thresholds { failure: 2, success: 1 };
     assert!(!line.probed(false, thresholds));

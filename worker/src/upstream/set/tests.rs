@@ -25,7 +25,7 @@ fn same(one: &LineSet, a: u16, other: &LineSet, b: u16) -> bool {
 }
 
 #[test]
-fn an_address_written_twice_is_one_line_in_adaptive_modes() {
+fn b1_an_address_written_twice_is_one_line_in_adaptive_modes() {
     let set = set(&rule(Mode::Normal, vec![target(1), target(2), target(1)]));
     assert_eq!(set.len(), 3);
     assert!(same(&set, 0, &set, 2) && !same(&set, 0, &set, 1));
@@ -33,14 +33,14 @@ fn an_address_written_twice_is_one_line_in_adaptive_modes() {
 }
 
 #[test]
-fn an_address_written_twice_shares_no_marks() {
+fn c30_an_address_written_twice_shares_no_marks() {
     let set = set(&rule(forward(), vec![target(1), target(1)]));
     assert!(!same(&set, 0, &set, 1));
     assert_ne!(set.node(LineIndex(0)).hash(), set.node(LineIndex(1)).hash());
 }
 
 #[test]
-fn lines_of_the_same_rule_are_taken_over_with_what_they_know() {
+fn a15_lines_of_the_same_rule_are_taken_over_with_what_they_know() {
     let mode_rule = rule(Mode::Normal, vec![target(1), target(2)]);
     let old = set(&mode_rule);
     old.line(LineIndex(1)).sampled(Duration::from_millis(3), Moment(1));

@@ -35,7 +35,7 @@ fn a_line_revived_from_its_words_knows_and_refuses_the_same() {
 }
 
 #[test]
-fn a_probe_under_way_is_not_remembered() {
+fn a15_a_probe_under_way_is_not_remembered() {
     let line = worn_line();
     let later = NOW.after(Duration::from_secs(5));
     let _probe = line.admit(later).unwrap();

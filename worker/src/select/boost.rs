@@ -5,7 +5,8 @@
 //! is cached. Warm: the cached line is dialled alone. With `hedge` a backup is added when it
 //! has not finished after twice its usual time (clamped), counted from its real start, and
 //! only if a place to dial is free at that moment. A cached line that fails makes the
-//! connection an ordinary race of the others, at once.
+//! connection an ordinary race of the others, at once; so that silence is such a failure too
+//! and not the end of the connection, it gets half of the rule's time while there are others.
 //!
 //! Quota refusals change neither line nor cache: the cached line is still the best, we only
 //! could not use it now.
@@ -19,6 +20,7 @@ use super::cache::RefreshTicket;
 use super::flights::{Flights, Launch, Settled};
 use super::rank;
 use super::selector::Selector;
+use super::walk;
 use crate::flow::{AttemptId, Event, Fault, LineIndex, Moment, Quota, Step, Steps};
 
 /// The most that may be in flight at once.
@@ -126,7 +128,8 @@ impl Boost {
         if !self.flights.candidates.contains(&hit.line) || self.flights.tried(hit.line) {
             return false;
         }
-        let launch = self.launch(self.quota, false);
+        let launch =
+            Launch { deadline: self.patience(hit.line, now), ..self.launch(self.quota, false) };
         let Ok(primary) = self.flights.launch(hit.line, launch, now, out) else {
             return false;
         };
@@ -138,6 +141,13 @@ impl Boost {
         self.token = Some(hit.token);
         self.notes.cache_hit = Some(true);
         true
+    }
+
+    /// How long the cached line may stay silent: not so long that the others have no time left.
+    /// With a hedge they are not left waiting, and the line keeps the whole time.
+    fn patience(&self, cached: LineIndex, now: Moment) -> Moment {
+        let others = self.hedge.is_none() && self.flights.open(now).any(|line| line != cached);
+        if others { walk::share(self.deadline, 2, now) } else { self.deadline }
     }
 
     pub(super) fn on(&mut self, event: Event, now: Moment, out: &mut Steps) {

@@ -147,6 +147,24 @@ fn b7_a_cached_line_that_fails_is_evicted_and_the_others_race_at_once() {
 }
 
 #[test]
+fn b9_a_cached_line_that_stays_silent_leaves_half_of_the_time_to_the_others() {
+    let mut bench = boost(3);
+    bench.run(|line| Does::Connects(if line.0 == 0 { 5 } else { 50 }));
+    let run = bench.run(|line| if line.0 == 0 { Does::Silent } else { Does::Connects(40) });
+    assert_eq!(run.dials[0].deadline, 1500);
+    assert!(run.dials[1..].iter().all(|d| (d.at, d.deadline) == (1500, 3000)));
+    let winner = run.end.unwrap();
+    assert_eq!(bench.run(|_| Does::Connects(1)).order(), [winner.0]);
+}
+
+#[test]
+fn b9_a_cached_line_without_others_has_the_whole_time() {
+    let mut bench = boost(1);
+    bench.run(|_| Does::Connects(5));
+    assert_eq!(bench.run(|_| Does::Connects(2900)).dials[0].deadline, 3000);
+}
+
+#[test]
 fn b7_a_broken_relay_evicts_exactly_its_own_entry() {
     let mut bench = boost(2);
     let old = bench.run(|line| Does::Connects(if line.0 == 0 { 5 } else { 50 })).winner.unwrap();

@@ -133,3 +133,57 @@ fn counters_go_on_after_the_whole_instance_was_restarted() {
     drop(upstream);
     again.stop();
 }
+
+#[test]
+fn a120_to_a123_every_family_of_the_engine_is_exported_with_known_labels() {
+    let loopback = Loopback::unique();
+    let upstream = Upstream::echo(loopback.next());
+    let [entry, admin] = std::array::from_fn(|_| loopback.next());
+    let instance = Instance::start(&json!({
+        "metrics": { "enabled": true, "listen": admin.to_string() },
+        "rules": [{ "name": "r", "listen": entry.to_string(), "mode": "boost", "hedge": {},
+                    "healthCheck": { "type": "tcp" }, "maxConnections": 1,
+                    "targets": [{ "address": upstream.address().to_string(), "name": "a" },
+                                { "address": loopback.next().to_string(), "name": "b" }] }]}));
+    exchange(entry);
+    let families = [
+        r#"dial_bulkhead_in_flight{class="foreground"}"#,
+        "dial_bulkhead_waiting ",
+        "dial_bulkhead_target_in_flight{target=",
+        r#"dial_bulkhead_rejected_total{class="foreground",reason="process_full"}"#,
+        r#"dial_bulkhead_rejected_total{class="foreground",reason="target_full"}"#,
+        "dial_bulkhead_wait_seconds_count ",
+        r#"dial_bulkhead_limit{class="foreground"} 256"#,
+        r#"dial_bulkhead_limit{class="background"} 32"#,
+        r#"dial_bulkhead_limit{class="health"} 32"#,
+        "dial_bulkhead_target_limit 64",
+        r#"boost_cache_hits_total{rule="r"} 0"#,
+        r#"boost_cache_misses_total{rule="r"} 1"#,
+        r#"boost_hedge_events_total{rule="r",outcome="scheduled"} 0"#,
+        r#"boost_hedge_events_total{rule="r",outcome="no_candidate"} 0"#,
+        r#"boost_hedge_delay_seconds_count{rule="r"} 0"#,
+        r#"boost_decision_duration_seconds_count{rule="r"} 1"#,
+        r#"route_latency_ewma_seconds{rule="r",target="a"}"#,
+        r#"route_circuit_open{rule="r",target="a"} 0"#,
+        r#"route_observed{rule="r",target="a"} 1"#,
+        r#"route_consecutive_failures{rule="r",target="b"}"#,
+        r#"route_half_open{rule="r",target="b"} 0"#,
+        r#"route_last_attempt_timestamp_seconds{rule="r",target="a"}"#,
+        r#"active_health_unhealthy{rule="r",target="a"} 0"#,
+        "routing_generation 1",
+        "routing_retired_generations 0",
+        r#"connections_rejected_total{rule="r",mode="boost",reason="invalid_remote_address"} 0"#,
+        r#"connections_rejected_total{rule="r",mode="boost",reason="proxy_protocol"} 0"#,
+        r#"connections_rejected_total{rule="r",mode="boost",reason="global_connection_limit"} 0"#,
+        r#"connections_rejected_total{rule="r",mode="boost",reason="connection_limit"} 0"#,
+        r#"connections_rejected_total{rule="r",mode="boost",reason="access_policy"} 0"#,
+    ];
+    for family in families {
+        until(family, || {
+            let body = get(admin, "/metrics").body;
+            let mut lines = body.lines().filter_map(|line| line.strip_prefix("baton_"));
+            lines.any(|line| line.starts_with(family)).then_some(())
+        });
+    }
+    instance.stop();
+}

@@ -50,6 +50,30 @@ fn a57_the_rule_cap_closes_what_is_above_it_without_a_dial() {
 }
 
 #[test]
+fn a56_a60_the_process_cap_is_shared_by_all_rules_and_closes_without_a_byte() {
+    let loopback = Loopback::unique();
+    let upstream = Upstream::echo(loopback.next());
+    let [one, two] = std::array::from_fn(|_| loopback.next());
+    let rule = |name: &str, entry: SocketAddr| {
+        json!({ "name": name, "listen": entry.to_string(), "mode": "normal",
+                "targets": [{ "address": upstream.address().to_string() }] })
+    };
+    let instance = Instance::start(&json!({
+        "supervisor": { "maxConnections": 2 }, "rules": [rule("one", one), rule("two", two)] }));
+    let _held = [admitted(one).unwrap(), admitted(two).unwrap()];
+    for entry in [one, two] {
+        let mut refused = TcpStream::connect(entry).unwrap();
+        assert_eq!(refused.read(&mut [0; 1]).unwrap(), 0, "a plain close");
+    }
+    assert_eq!(upstream.accepted(), 2, "nothing was dialled for them");
+    let reason = "reason=\"global_connection_limit\"";
+    until("both are counted", || {
+        (instance.series("baton_connections_rejected_total", reason) == 2.0).then_some(())
+    });
+    instance.stop();
+}
+
+#[test]
 fn a57_the_cap_of_one_address_leaves_the_others_alone() {
     let loopback = Loopback::unique();
     let upstream = Upstream::echo(loopback.next());

@@ -1,17 +1,25 @@
 //! What the tests drive the binary with.
 
 mod address;
+mod client;
+mod delaynet;
+mod hello;
 mod instance;
 mod load;
 mod pattern;
+mod program;
 mod scratch;
 mod upstream;
 mod wait;
 
 pub(crate) use address::Loopback;
+pub(crate) use client::{converse, deliver, hear};
+pub(crate) use delaynet::DelayNet;
+pub(crate) use hello::{Hello, records};
 pub(crate) use instance::{Instance, Outcome, baton};
 pub(crate) use load::{Storm, StormReport, Streams};
 pub(crate) use pattern::{Pattern, read_pattern, write_pattern};
+pub(crate) use program::{Program, certificate, missing};
 pub(crate) use scratch::Scratch;
 pub(crate) use upstream::Upstream;
 pub(crate) use wait::until;

@@ -168,3 +168,24 @@ fn a_ninth_draining_generation_is_refused() {
     until("a place is free again", || (instance.run(&["reload"]).code == 0).then_some(()));
     instance.stop();
 }
+
+#[test]
+fn b19_an_address_that_the_old_socket_still_holds_refuses_the_reload() {
+    let loopback = Loopback::unique();
+    let upstream = Upstream::named(loopback.next(), "here");
+    // `0.0.0.0:port` cannot have an address of its own, so the port has to be one nobody takes.
+    let probe = TcpListener::bind((loopback.ip(), 0)).unwrap();
+    let entry = probe.local_addr().unwrap();
+    drop(probe);
+    let config = |listen: String| {
+        json!({ "rules": [{ "name": "r", "listen": listen, "mode": "normal",
+                            "targets": [{ "address": upstream.address().to_string() }] }]})
+    };
+    let instance = Instance::start(&config(entry.to_string()));
+    instance.configure(&config(format!("0.0.0.0:{}", entry.port())));
+    let outcome = instance.run(&["reload"]);
+    assert_ne!(outcome.code, 0, "{outcome:?}");
+    assert!(outcome.stderr.contains("0.0.0.0"), "{outcome:?}");
+    assert_eq!(ask(entry), "here", "what ran goes on");
+    instance.stop();
+}

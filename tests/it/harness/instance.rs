@@ -163,6 +163,16 @@ impl Instance {
             .sum()
     }
 
+    /// As [`Self::metric`], over the series that carry this label, written `name="value"`.
+    pub(crate) fn series(&self, name: &str, label: &str) -> f64 {
+        let text = self.expect_ok(&["metrics"]);
+        text.lines()
+            .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{')))
+            .filter(|line| line.contains(label))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+
     /// Sends the supervisor a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         send(self.pid(), signal);

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use socket2::SockRef;
+
 /// A running server; dropping it stops accepting and waits for its connections to end.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     accepted: Arc<AtomicU64>,
+    listener: TcpListener,
     acceptor: Option<JoinHandle<()>>,
 }
 
@@ -36,6 +39,16 @@ impl Upstream {
         })
     }
 
+    /// Hears the client out, then says `name:` and all it has heard.
+    pub(crate) fn reporting(address: SocketAddr, name: &'static str) -> Self {
+        Self::serve(address, move |mut stream| {
+            let mut heard = format!("{name}:").into_bytes();
+            if stream.read_to_end(&mut heard).is_ok() {
+                let _gone = stream.write_all(&heard);
+            }
+        })
+    }
+
     /// Calls `conversation` on a thread of its own for every connection.
     pub(crate) fn serve(
         address: SocketAddr,
@@ -45,6 +58,7 @@ impl Upstream {
         let address = listener.local_addr().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let accepted = Arc::new(AtomicU64::new(0));
+        let waking = listener.try_clone().unwrap();
         let acceptor = std::thread::spawn({
             let (stop, accepted) = (Arc::clone(&stop), Arc::clone(&accepted));
             let conversation = Arc::new(conversation);
@@ -60,7 +74,7 @@ impl Upstream {
                 }
             }
         });
-        Self { address, stop, accepted, acceptor: Some(acceptor) }
+        Self { address, stop, accepted, listener: waking, acceptor: Some(acceptor) }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -76,8 +90,8 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Wakes the acceptor; a listener that is gone needs no waking.
-        let _woken = TcpStream::connect(self.address);
+        // Wakes the acceptor, in whatever network namespace it is.
+        let _woken = SockRef::from(&self.listener).shutdown(Shutdown::Both);
         if let Some(acceptor) = self.acceptor.take() {
             let _ended = acceptor.join();
         }

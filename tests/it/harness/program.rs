@@ -1,0 +1,86 @@
+//! Real servers and clients of other people, where they are installed.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::scratch::Scratch;
+
+/// Whether a tool is missing here; says which on the terminal, as the reason why `test` is skipped.
+pub(crate) fn missing(test: &str, tools: &[&str]) -> bool {
+    let absent = tools.iter().find(|tool| find(tool).is_none());
+    if let Some(tool) = absent {
+        eprintln!("SKIPPED {test}: no {tool} on this machine");
+    }
+    absent.is_some()
+}
+
+fn find(tool: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(tool)).find(|file| file.is_file())
+}
+
+/// A server program; ended and reaped on drop.
+#[derive(Debug)]
+pub(crate) struct Program {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    /// Starts it; what it says goes to a file in `scratch`.
+    pub(crate) fn start(scratch: &Scratch, name: &str, command: &mut Command) -> Self {
+        let log = scratch.path().join(format!("{name}.log"));
+        let said = File::create(&log).unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(said.try_clone().unwrap())
+            .stderr(said)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    /// What it said so far.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- {} ---\n{}", self.log.display(), self.said());
+        }
+        // QUIT is what ends PostgreSQL together with its children; others end by it too.
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
+        let _gone = kill(pid, Signal::SIGQUIT);
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Makes a self-signed certificate for `name`: `NAME.pem`, certificate and key in one file.
+pub(crate) fn certificate(scratch: &Scratch, name: &str) -> PathBuf {
+    let file = scratch.path().join(format!("{name}.pem"));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+        .args(["-nodes", "-days", "2", "-subj"])
+        .arg(format!("/CN={name}"))
+        .arg("-keyout")
+        .arg(&file)
+        .arg("-out")
+        .arg(file.with_extension("crt"))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    append(&file, &file.with_extension("crt"));
+    file
+}
+
+fn append(file: &Path, more: &Path) {
+    let both = [std::fs::read(file).unwrap(), std::fs::read(more).unwrap()].concat();
+    std::fs::write(file, both).unwrap();
+}

@@ -1,0 +1,277 @@
+//! `forward`: stickiness, marks, backups, retries and labels, as clients see them.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Instance, Loopback, Upstream, converse, hear, until};
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+struct Setting {
+    instance: Instance,
+    entry: SocketAddr,
+    addresses: Vec<SocketAddr>,
+    upstreams: Vec<Option<Upstream>>,
+}
+
+impl Setting {
+    /// `targets` has what each target has beside its address.
+    fn start(rule: Value, targets: &[Value]) -> Self {
+        Self::with(rule, targets, Upstream::named)
+    }
+
+    fn with(
+        mut rule: Value,
+        targets: &[Value],
+        upstream: impl Fn(SocketAddr, &'static str) -> Upstream,
+    ) -> Self {
+        let loopback = Loopback::unique();
+        let upstreams: Vec<_> = NAMES[..targets.len()]
+            .iter()
+            .map(|name| Some(upstream(loopback.next(), name)))
+            .collect();
+        let addresses = upstreams.iter().flatten().map(Upstream::address).collect();
+        let entry = loopback.next();
+        rule["name"] = json!("r");
+        rule["listen"] = json!(entry.to_string());
+        rule["mode"] = json!("forward");
+        rule["targets"] = targets
+            .iter()
+            .zip(upstreams.iter().flatten())
+            .map(|(target, upstream)| {
+                let mut target = target.clone();
+                target["address"] = json!(upstream.address().to_string());
+                target
+            })
+            .collect();
+        let instance = Instance::start(&json!({ "rules": [rule] }));
+        Self { instance, entry, addresses, upstreams }
+    }
+
+    /// Ends an upstream; returns where it was.
+    fn kill(&mut self, number: usize) -> SocketAddr {
+        let upstream = self.upstreams[number].take().expect("alive");
+        upstream.address()
+    }
+
+    fn hear(&self) -> String {
+        hear(self.entry).unwrap()
+    }
+
+    fn failures(&self, number: usize) -> f64 {
+        let target = format!("target=\"{}\"", self.addresses[number]);
+        self.instance.series("baton_dial_failures_total", &target)
+    }
+}
+
+fn plain(count: usize) -> Vec<Value> {
+    vec![json!({}); count]
+}
+
+#[test]
+fn c9_clients_stick_and_a_dead_target_moves_only_its_own() {
+    let mut setting = Setting::with(
+        json!({ "selector": { "strategy": "hash", "failTimeout": "1h" },
+                "proxyProtocol": { "accept": true, "trustedCIDRs": ["127.0.0.0/8"] } }),
+        &plain(4),
+        Upstream::reporting,
+    );
+    let entry = setting.entry;
+    // The port is no part of the key.
+    let served = move |client: u8, port: u16| {
+        let header = format!("PROXY TCP4 10.1.2.{client} 10.0.0.9 {port} 80\r\n");
+        String::from_utf8(converse(entry, header.as_bytes()).unwrap()).unwrap()
+    };
+    let before: Vec<_> = (0..80).map(|client| served(client, 1000)).collect();
+    let mut shares = BTreeMap::new();
+    for (client, name) in (0..).zip(&before) {
+        assert_eq!(served(client, 2000), *name);
+        *shares.entry(name.clone()).or_insert(0) += 1;
+    }
+    // Binomial, 80 times a quarter: three standard deviations are 11.6.
+    assert!(
+        shares.len() == 4 && shares.values().all(|&share| (9..=31).contains(&share)),
+        "{shares:?}"
+    );
+    setting.kill(1);
+    for (client, name) in (0..).zip(&before) {
+        let now = served(client, 3000);
+        assert_ne!(now, "b:");
+        assert!(name == "b:" || now == *name, "client {client} moved from {name} to {now}");
+    }
+    assert_eq!(setting.failures(1), 1.0, "one failure marks it");
+    setting.instance.stop();
+}
+
+#[test]
+fn c19_c21_a_mark_ends_and_one_success_restores_the_allowance() {
+    let mut setting = Setting::start(
+        json!({ "selector": { "strategy": "fifo", "maxFails": 2, "failTimeout": "700ms" } }),
+        &plain(2),
+    );
+    assert_eq!(setting.hear(), "a");
+    let address = setting.kill(0);
+    assert_eq!([setting.hear(), setting.hear()], ["b", "b"]);
+    assert_eq!(setting.failures(0), 2.0, "two are allowed");
+    assert_eq!(setting.hear(), "b");
+    assert_eq!(setting.failures(0), 2.0, "and then it is left alone");
+    until("its time is over and it is tried again", || {
+        assert_eq!(setting.hear(), "b");
+        (setting.failures(0) > 2.0).then_some(())
+    });
+    assert_eq!(setting.failures(0), 3.0, "one more failure marks it again at once");
+    setting.upstreams[0] = Some(Upstream::named(address, "a"));
+    until("it is back", || (setting.hear() == "a").then_some(()));
+    setting.kill(0);
+    assert_eq!([setting.hear(), setting.hear()], ["b", "b"]);
+    assert_eq!(setting.failures(0), 5.0, "the success restored both");
+    setting.instance.stop();
+}
+
+#[test]
+fn c31_a_backup_serves_only_while_every_primary_is_marked() {
+    let mut setting = Setting::start(
+        json!({ "selector": { "strategy": "round", "failTimeout": "700ms" } }),
+        &[json!({}), json!({}), json!({ "backup": true })],
+    );
+    for _ in 0..6 {
+        assert_ne!(setting.hear(), "c");
+    }
+    setting.kill(0);
+    assert_eq!([setting.hear(), setting.hear(), setting.hear()], ["b", "b", "b"]);
+    let address = setting.kill(1);
+    until("the backup serves", || hear(setting.entry).is_ok_and(|name| name == "c").then_some(()));
+    setting.upstreams[1] = Some(Upstream::named(address, "b"));
+    until("a primary is back and the backup leaves", || {
+        hear(setting.entry).is_ok_and(|name| name == "b").then_some(())
+    });
+    setting.instance.stop();
+}
+
+#[test]
+fn c39_retries_decide_whether_a_dead_target_costs_a_client() {
+    let selector = json!({ "strategy": "fifo", "failTimeout": "1h" });
+    let mut patient = Setting::start(json!({ "selector": selector, "retries": 2 }), &plain(3));
+    patient.kill(0);
+    patient.kill(1);
+    assert_eq!(patient.hear(), "c", "both dead ones are passed over in one connection");
+    patient.instance.stop();
+
+    let mut strict = Setting::start(json!({ "selector": selector, "retries": 0 }), &plain(3));
+    strict.kill(0);
+    assert!(hear(strict.entry).is_err(), "without retries the first failure is the client's");
+    assert_eq!(strict.hear(), "b", "and marks the target for the next");
+    strict.instance.stop();
+}
+
+#[test]
+fn c29_with_all_marked_the_last_resort_is_dialled_or_nobody() {
+    for (choice, dials) in [("lastResort", true), ("reject", false)] {
+        let mut setting = Setting::start(
+            json!({ "selector": { "strategy": "round", "failTimeout": "1h",
+                                  "onAllFailed": choice } }),
+            &plain(2),
+        );
+        let address = setting.kill(0);
+        setting.kill(1);
+        assert!(hear(setting.entry).is_err(), "both are found dead, and marked");
+        let before = setting.failures(0) + setting.failures(1);
+        assert!(hear(setting.entry).is_err());
+        let more = setting.failures(0) + setting.failures(1) > before;
+        assert_eq!(more, dials, "{choice}");
+        if dials {
+            setting.upstreams[0] = Some(Upstream::named(address, "a"));
+            until("whoever lives again is found", || hear(setting.entry).ok());
+        }
+        setting.instance.stop();
+    }
+}
+
+#[test]
+fn c22_a_targets_own_allowance_overrides_the_selectors() {
+    let mut setting = Setting::start(
+        json!({ "selector": { "strategy": "fifo", "maxFails": 1, "failTimeout": "1h" } }),
+        &[json!({ "maxFails": 3 }), json!({})],
+    );
+    setting.kill(0);
+    for _ in 0..6 {
+        assert_eq!(setting.hear(), "b");
+    }
+    assert_eq!(setting.failures(0), 3.0);
+    setting.instance.stop();
+}
+
+#[test]
+fn c28_a_sole_target_is_used_whatever_happened() {
+    let mut setting = Setting::start(json!({ "selector": { "failTimeout": "1h" } }), &plain(1));
+    let address = setting.kill(0);
+    for _ in 0..3 {
+        assert!(hear(setting.entry).is_err());
+    }
+    assert_eq!(setting.failures(0), 3.0);
+    setting.upstreams[0] = Some(Upstream::named(address, "a"));
+    assert_eq!(setting.hear(), "a");
+    setting.instance.stop();
+}
+
+/// Connects and waits until an upstream has answered; the connection stays.
+fn held(entry: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(entry).unwrap();
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    stream
+}
+
+#[test]
+fn leastconn_fills_the_emptiest_target() {
+    let setting = Setting::with(
+        json!({ "selector": { "strategy": "leastconn" } }),
+        &plain(3),
+        |address, _| Upstream::echo(address),
+    );
+    let accepted =
+        || setting.upstreams.iter().flatten().map(Upstream::accepted).collect::<Vec<_>>();
+    let mut connections: Vec<_> = (0..9).map(|_| held(setting.entry)).collect();
+    assert_eq!(accepted(), [3, 3, 3]);
+    // Whoever loses two gets the next two.
+    let local = connections[0].local_addr().unwrap();
+    drop(connections.split_off(8));
+    until("its end is seen", || {
+        (setting.instance.metric("baton_connections_active") == 8.0).then_some(())
+    });
+    let _next = held(setting.entry);
+    let mut after = accepted();
+    after.sort_unstable();
+    assert_eq!(after, [3, 3, 4], "{local}");
+    connections.push(held(setting.entry));
+    let total: u64 = accepted().iter().sum();
+    assert_eq!(total, 11);
+    drop(connections);
+    setting.instance.stop();
+}
+
+#[test]
+fn labels_are_preferred_in_turn_and_nothing_else_serves_when_the_rule_says_so() {
+    let zone = |zone: &str| json!({ "labels": { "zone": zone } });
+    for (fallback, last) in [("any", Some("c")), ("none", None)] {
+        let mut setting = Setting::start(
+            json!({ "selector": { "strategy": "round", "failTimeout": "1h",
+                                  "onAllFailed": "reject" },
+                    "subset": { "prefer": [{ "zone": "eu" }, { "zone": "us" }],
+                                "fallback": fallback } }),
+            &[zone("us"), zone("eu"), zone("asia")],
+        );
+        assert_eq!([setting.hear(), setting.hear()], ["b", "b"]);
+        setting.kill(1);
+        until("the second choice serves", || {
+            hear(setting.entry).is_ok_and(|name| name == "a").then_some(())
+        });
+        setting.kill(0);
+        assert!(hear(setting.entry).is_err() || last.is_some());
+        assert_eq!(hear(setting.entry).ok().as_deref(), last, "{fallback}");
+        setting.instance.stop();
+    }
+}

@@ -83,6 +83,22 @@ fn the_command_stops_and_waits() {
 }
 
 #[test]
+fn a_second_command_cuts_at_once() {
+    let loopback = Loopback::unique();
+    let upstream = Upstream::echo(loopback.next());
+    let entry = loopback.next();
+    let mut instance = Instance::start(&config(entry, upstream.address(), "10m"));
+    let streams = Streams::open(entry, 4);
+    let mut first = instance.command(&["stop"]).spawn().unwrap();
+    instance
+        .wait_for("it stops", |status| (status["supervisor"]["state"] == "stopping").then_some(()));
+    instance.expect_ok(&["stop"]);
+    assert!(first.wait().unwrap().success(), "the first one hears of the end too");
+    assert!(instance.wait_end().success());
+    assert!(streams.finish().iter().all(Result::is_err));
+}
+
+#[test]
 fn a_second_instance_says_so_and_exits() {
     let loopback = Loopback::unique();
     let upstream = Upstream::echo(loopback.next());

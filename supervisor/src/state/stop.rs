@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// Somebody wants the end. Overrides whatever is going on.
+    /// Somebody wants the end. Overrides whatever is going on; wanted again, it does not wait.
     pub(super) fn stop(&mut self, turn: &mut Turn, requester: Option<RequestId>) {
         match &mut self.life {
             Life::Starting | Life::Running => {
@@ -64,6 +64,7 @@ impl State {
             Life::Stopping(ending) => {
                 ending.requesters.extend(requester);
                 draining(turn, requester);
+                self.cut(turn);
             }
             Life::Ended => {
                 self.refuse(turn, Kind::Stop, requester, "the instance has ended".into());

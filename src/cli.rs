@@ -2,8 +2,10 @@
 
 mod check;
 mod control;
+mod explain;
 mod generate;
 mod metrics;
+mod query;
 mod run;
 mod status;
 
@@ -65,8 +67,10 @@ enum Command {
     Reload(control::ReloadArgs),
     /// Replace the running worker by a new process, of the installed or a given binary.
     Upgrade(control::UpgradeArgs),
-    /// Show processes, listeners and transitions.
+    /// Show processes, listeners, transitions and every line.
     Status(status::StatusArgs),
+    /// Show which targets a connection would be tried on, and why not on the others.
+    Explain(explain::ExplainArgs),
     /// Print the counters, also when no worker lives.
     Metrics(metrics::MetricsArgs),
     /// Drain and end the instance.
@@ -124,6 +128,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Reload(args) => control::reload(&args),
         Command::Upgrade(args) => control::upgrade(args),
         Command::Status(args) => status::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Stop(args) => control::stop(&args),
         Command::Demo(args) => crate::demo::run(&args),

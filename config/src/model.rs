@@ -46,9 +46,9 @@ pub struct Log {
 /// A log level; Moto's `dpanic`, `panic` and `fatal` read as `Error`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Everything.
+    /// Everything, among it a line for each connection that got an upstream.
     Debug,
-    /// Life-cycle and decisions.
+    /// The life of processes and configurations.
     Info,
     /// Refused and failed connections.
     Warn,

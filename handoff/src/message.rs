@@ -19,6 +19,11 @@
 
 use crate::codec::{Decode, Encode};
 
+/// Longest text of a [`Query`], in bytes: a whole ClientHello in hexadecimal and room beside it.
+pub const QUERY_MAX: usize = 256 * 1024;
+/// Longest text of an [`Answer`], in bytes: 256 rules of 128 targets.
+pub const ANSWER_MAX: usize = 16 * 1024 * 1024;
+
 #[cfg(test)]
 pub(crate) mod samples;
 mod wire;
@@ -80,6 +85,8 @@ pub enum ToWorker {
     Drain(Drain),
     /// Alive? Answered with `Pong`.
     Ping,
+    /// A question of an operator about routing, opaque to the supervisor; answered with `Answer`.
+    Query(Query),
     /// A mandatory message of the worker was not taken.
     Nak(Nak),
 }
@@ -106,6 +113,8 @@ pub enum ToSupervisor {
     },
     /// Answer to `Ping`, also sent unasked once a second.
     Pong(Pulse),
+    /// Answer to `Query`.
+    Answer(Answer),
     /// A mandatory message of the supervisor was not taken.
     Nak(Nak),
 }
@@ -186,6 +195,24 @@ pub struct Pulse {
     pub connections: u64,
     /// Generations that still have connections but serve no new one.
     pub retired_generations: u32,
+}
+
+/// Body of [`ToWorker::Query`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// Names the answer.
+    pub id: u64,
+    /// JSON between the command line and the worker, at most [`QUERY_MAX`] bytes.
+    pub text: String,
+}
+
+/// Body of [`ToSupervisor::Answer`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The query's.
+    pub id: u64,
+    /// JSON between the worker and the command line, at most [`ANSWER_MAX`] bytes.
+    pub text: String,
 }
 
 /// "I did not take that message": its type or a field of it is unknown here, its body is

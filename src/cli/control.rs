@@ -92,8 +92,8 @@ fn follow(args: &InstanceArgs, request: &Request) -> Result<ExitCode, Failure> {
         match response {
             Response::Progress { phase, text } => progress.show(&phase, &text)?,
             Response::Done(done) => return progress.finish(done),
-            Response::Status(_) => {
-                return Err(anyhow::anyhow!("the instance answered with its status").into());
+            Response::Status(_) | Response::Answer { .. } => {
+                return Err(anyhow::anyhow!("the instance answered with something else").into());
             }
         }
     }

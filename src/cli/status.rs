@@ -1,11 +1,13 @@
-//! `baton status`: processes, listeners and transitions of an instance.
+//! `baton status`: processes, listeners, transitions and lines of an instance.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use baton_supervisor::control::protocol::{Request, Response, Status, WorkerRole};
 use clap::Args;
+use serde_json::{Value, json};
 
+use super::query::{self, cell, list};
 use super::{InstanceArgs, control};
 use crate::output::{self, Failure};
 
@@ -22,18 +24,32 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let mut conversation = control::ask(&args.instance, &Request::Status)?;
     conversation.set_patience(PATIENCE)?;
     match conversation.next_response().map_err(control::failure)? {
-        Response::Status(status) if args.instance.json => {
-            output::print(&format!("{}\n", serde_json::to_string(&status)?))?;
+        Response::Status(status) => {
+            let lines = query::ask(&args.instance, &json!({ "ask": "status" }));
+            let text = match args.instance.json {
+                true => as_json(&status, lines)?,
+                false => describe(&status, lines),
+            };
+            output::print(&text)?;
         }
-        Response::Status(status) => output::print(&describe(&status))?,
-        Response::Progress { .. } | Response::Done(_) => {
+        Response::Progress { .. } | Response::Answer { .. } | Response::Done(_) => {
             return Err(anyhow::anyhow!("the instance answered with something else").into());
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn describe(status: &Status) -> String {
+/// The status with what the serving worker says of its lines; `rules` is null while none answers.
+fn as_json(status: &Status, lines: Result<Value, Failure>) -> Result<String, Failure> {
+    let mut whole = serde_json::to_value(status)?;
+    let rules = lines.ok().and_then(|mut answer| answer.get_mut("rules").map(Value::take));
+    if let Some(whole) = whole.as_object_mut() {
+        whole.insert("rules".into(), rules.unwrap_or_default());
+    }
+    Ok(format!("{whole}\n"))
+}
+
+fn describe(status: &Status, lines: Result<Value, Failure>) -> String {
     let supervisor = &status.supervisor;
     let uptime = humantime::format_duration(Duration::from_secs(supervisor.uptime_seconds));
     let mut text = format!(
@@ -54,6 +70,13 @@ fn describe(status: &Status) -> String {
     text.push_str(&output::table(&workers(status)));
     text.push('\n');
     text.push_str(&output::table(&listeners(status)));
+    text.push('\n');
+    match lines {
+        Ok(answer) => text.push_str(&output::table(&targets(&answer))),
+        Err(Failure::Problems(problems)) => text.push_str(&format!("{}\n", problems.join("\n"))),
+        Err(Failure::NoInstance(problem)) => text.push_str(&format!("{problem}\n")),
+        Err(Failure::Other(error)) => text.push_str(&format!("{error:#}\n")),
+    }
     text
 }
 
@@ -77,6 +100,29 @@ fn listeners(status: &Status) -> Vec<Vec<String>> {
     rows.extend(status.listeners.iter().map(|listener| {
         vec![listener.rule.clone(), listener.address.clone(), listener.inode.to_string()]
     }));
+    rows
+}
+
+/// A row a line; those that would be tried come first within their rule.
+fn targets(answer: &Value) -> Vec<Vec<String>> {
+    let header =
+        ["RULE", "MODE", "TARGET", "STATE", "ACTIVE", "FAILURES", "CONNECT MS", "FIRST BYTE MS"];
+    let mut rows = vec![header.map(String::from).to_vec()];
+    for rule in list(answer, "rules") {
+        rows.extend(list(rule, "lines").iter().map(|line| {
+            let (target, address) = (cell(line, "target"), cell(line, "address"));
+            vec![
+                cell(rule, "rule"),
+                cell(rule, "mode"),
+                if target == address { target } else { format!("{target} {address}") },
+                cell(line, "reason"),
+                cell(line, "active"),
+                cell(line, "failures"),
+                cell(line, "ewma_ms"),
+                cell(line, "first_byte_ms"),
+            ]
+        }));
+    }
     rows
 }
 

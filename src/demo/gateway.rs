@@ -96,7 +96,9 @@ impl Gateway {
                     Ok(Response::Done(done)) => {
                         bail!("{}: {}", done.message, done.problems.join("; "))
                     }
-                    Ok(Response::Status(_)) => bail!("the supervisor answered with its status"),
+                    Ok(Response::Status(_) | Response::Answer { .. }) => {
+                        bail!("the supervisor answered with something else")
+                    }
                     Err(ClientError::Ended(_)) if request == Request::Stop => return Ok(()),
                     Err(error) => return Err(error.into()),
                 }
@@ -130,7 +132,7 @@ impl Gateway {
             conversation.set_patience(PATIENCE).ok()?;
             match conversation.next_response().ok()? {
                 Response::Status(status) => Some(*status),
-                Response::Progress { .. } | Response::Done(_) => None,
+                Response::Progress { .. } | Response::Answer { .. } | Response::Done(_) => None,
             }
         };
         spawn_blocking(ask).await.ok().flatten()

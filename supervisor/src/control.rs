@@ -1,4 +1,4 @@
-//! The control socket: how `baton reload`, `upgrade`, `status` and `stop` reach the supervisor.
+//! The control socket: how `baton reload`, `upgrade`, `status`, `explain` and `stop` reach the supervisor.
 //!
 //! One request a connection, then answers until `done`: a JSON object a line in both directions.
 

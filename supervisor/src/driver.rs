@@ -17,6 +17,7 @@ mod execute;
 mod launch;
 mod meters;
 mod programs;
+mod questions;
 mod rate;
 mod requests;
 mod status;
@@ -33,7 +34,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use baton_handoff::inherit::{self, Activated};
-use baton_handoff::message::WorkerId;
+use baton_handoff::message::{Pulse, ToSupervisor, WorkerId};
 use baton_metrics::Region;
 use nix::unistd::Pid;
 use tokio::runtime::{Builder, LocalOptions};
@@ -112,6 +113,8 @@ struct Driver<L> {
     events: mpsc::Sender<Event>,
     waiting: mpsc::Receiver<Event>,
     exit: Option<(u8, Vec<String>)>,
+    /// A reload may have left series of rules in the region that no longer exist.
+    unswept: bool,
 }
 
 /// The process's signals.
@@ -196,6 +199,7 @@ impl<L: Launch> Driver<L> {
             events,
             waiting,
             exit: None,
+            unswept: false,
         })
     }
 
@@ -259,9 +263,11 @@ impl<L: Launch> Driver<L> {
                     self.reap();
                 }
                 let exited = matches!(event, Event::Exited { .. });
+                let let_go = lets_go(&event);
                 self.take(event);
-                if exited && self.state.is_quiet() {
+                if (exited || let_go && self.unswept) && self.state.is_quiet() {
                     self.region.sweep();
+                    self.unswept = false;
                 }
             }
             Happened::Watchdog => self.notifier.alive(),
@@ -283,6 +289,11 @@ impl<L: Launch> Driver<L> {
         let Incoming { request, answers } = incoming;
         let request = match request {
             Asked::Status => return answer(&answers, Response::Status(Box::new(self.status()))),
+            Asked::Query { text } => {
+                let serving = self.state.serving();
+                let worker = serving.and_then(|id| Some((id, self.workers.get(&id)?)));
+                return questions::pass_on(worker, text, answers);
+            }
             Asked::Reload => Request::Reload,
             Asked::Upgrade { binary, force } => Request::Upgrade { binary, force },
             Asked::Stop => Request::Stop,
@@ -301,6 +312,14 @@ impl<L: Launch> Driver<L> {
             orphans::reap(ours);
         }
     }
+}
+
+/// Whether a worker says that it holds nothing of earlier generations any more.
+fn lets_go(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Message { message: ToSupervisor::Pong(Pulse { retired_generations: 0, .. }), .. }
+    )
 }
 
 /// `signals` is absent in tests, which share their process.

@@ -256,6 +256,8 @@ impl State {
             ToSupervisor::Quiesced => self.quiesced(turn, id),
             ToSupervisor::Drained { cut } => self.drained(turn, id, cut),
             ToSupervisor::Pong(pulse) => self.pulsed(turn, id, pulse),
+            // Answers are given to who asked before the machine hears of them.
+            ToSupervisor::Answer(_) => Self::dropped(turn, id, "answer"),
             ToSupervisor::Nak(nak) => self.not_understood(turn, id, &nak),
         }
     }

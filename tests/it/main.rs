@@ -23,6 +23,7 @@ mod conformance;
 mod crash;
 mod databases;
 mod dependencies;
+mod explain;
 mod forward;
 mod health;
 mod names;

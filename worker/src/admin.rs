@@ -1,4 +1,4 @@
-//! The admin HTTP server: `/healthz`, `/readyz`, `/metrics` on the inherited admin listener.
+//! The admin HTTP server: `/healthz`, `/readyz`, `/metrics`, `/status` on the inherited admin listener.
 //!
 //! Runs on the main thread: it must answer while every shard is busy, and it must not cost the
 //! shards anything. The listener is one more inherited socket, so a scrape survives an upgrade:

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_handoff::message::{
-    Generation as Number, HelloSupervisor, ListenerKey, Prepare, Pulse, ToSupervisor, ToWorker,
+    Answer, Generation as Number, HelloSupervisor, ListenerKey, Prepare, Pulse, Query,
+    ToSupervisor, ToWorker,
 };
 use baton_handoff::{Received, RecvError, Transaction, WorkerEnd};
 use baton_metrics::Region;
@@ -23,6 +24,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use crate::accept::admission::ProcessCount;
 use crate::flow::Moment;
 use crate::generation::blueprint::{self, Blueprint, Drawn};
+use crate::inspect;
 use crate::lifecycle::{Action, Compiled, Event, Lifecycle};
 use crate::logging::Logging;
 use crate::net;
@@ -145,6 +147,8 @@ struct Worker<'l> {
     drain_asked: Transaction,
     watch_empty: bool,
     control_lost: bool,
+    /// A question that has just come.
+    query: Option<Query>,
     next_tick: Moment,
 }
 
@@ -169,6 +173,7 @@ impl<'l> Worker<'l> {
             drain_asked: Transaction::NONE,
             watch_empty: false,
             control_lost: false,
+            query: None,
             next_tick: net::now().after(TICK),
         })
     }
@@ -177,7 +182,9 @@ impl<'l> Worker<'l> {
     async fn serve(mut self) -> u8 {
         loop {
             let happened = self.wait().await;
-            let Some(event) = self.event(happened) else { continue };
+            let event = self.event(happened);
+            self.answer_query().await;
+            let Some(event) = event else { continue };
             let actions = self.lifecycle.on(event, net::now());
             match self.carry_out(actions).await {
                 Ok(None) => {}
@@ -276,6 +283,10 @@ impl<'l> Worker<'l> {
                 Some(Event::Drain(drain))
             }
             ToWorker::Ping => Some(Event::Ping),
+            ToWorker::Query(query) => {
+                self.query = Some(query);
+                None
+            }
             ToWorker::Nak(nak) => {
                 tracing::warn!(kind = nak.kind, reason = nak.reason, "refused by the supervisor");
                 None
@@ -396,6 +407,13 @@ impl<'l> Worker<'l> {
             Ok(Err(error)) => tracing::debug!(%error, "control channel"),
             Err(_) => tracing::warn!("the supervisor does not read its messages"),
         }
+    }
+
+    async fn answer_query(&mut self) {
+        let Some(Query { id, text }) = self.query.take() else { return };
+        let published = self.service.as_ref().and_then(Service::published);
+        let text = inspect::answer(&text, published.as_deref(), net::now());
+        self.send(&ToSupervisor::Answer(Answer { id, text })).await;
     }
 
     fn pulse(&self) -> Pulse {

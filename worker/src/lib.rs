@@ -19,6 +19,7 @@ pub mod classify;
 pub mod dial;
 pub mod flow;
 mod generation;
+mod inspect;
 pub mod keeper;
 mod lifecycle;
 mod logging;

@@ -5,7 +5,7 @@
 //! configuration has been read; until then `info` applies.
 //!
 //! Field names are those of old Moto where it had them: `ruleName`, `remoteAddr`, `targetAddr`,
-//! `decisionTime` (ms), `boostCacheHit`.
+//! `decisionTime(ms)`, `boostCacheHit`. The line of a decision is at `debug`: formatting it costs more than deciding.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -21,6 +21,7 @@ pub(crate) fn to_worker() -> Vec<ToWorker> {
         ToWorker::Quiesce,
         ToWorker::Drain(Drain { timeout_ms: 10_000 }),
         ToWorker::Ping,
+        ToWorker::Query(Query { id: 7, text: r#"{"ask":"status"}"#.into() }),
         ToWorker::Nak(nak()),
     ]
 }
@@ -53,6 +54,7 @@ pub(crate) fn to_supervisor() -> Vec<ToSupervisor> {
         ToSupervisor::Quiesced,
         ToSupervisor::Drained { cut: 2 },
         ToSupervisor::Pong(Pulse { generation, connections: 70_000, retired_generations: 1 }),
+        ToSupervisor::Answer(Answer { id: 7, text: r#"{"rules":[]}"#.into() }),
         ToSupervisor::Nak(nak()),
     ]
 }

@@ -4,8 +4,9 @@
 //! compatible; everything else is a new protocol version (and new golden files).
 
 use super::{
-    Drain, Generation, HelloSupervisor, HelloWorker, ListenerKey, ListenerRole, ListenerWanted,
-    Listeners, Nak, Plan, Prepare, Pulse, Refused, ToSupervisor, ToWorker,
+    ANSWER_MAX, Answer, Drain, Generation, HelloSupervisor, HelloWorker, ListenerKey, ListenerRole,
+    ListenerWanted, Listeners, Nak, Plan, Prepare, Pulse, QUERY_MAX, Query, Refused, ToSupervisor,
+    ToWorker,
 };
 use crate::bundle::{Carries, DescriptorKind};
 use crate::codec::{CodecError, Decode, Encode, Fields, Writer};
@@ -141,6 +142,37 @@ impl Body for Plan {
     }
 }
 
+impl Body for Query {
+    fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
+        out.field(1, self.id)?;
+        out.field(2, bounded(&self.text, QUERY_MAX)?)
+    }
+    fn read(fields: &mut Fields<'_>) -> Result<Self, CodecError> {
+        let (id, text): (_, String) = (fields.take(1)?, fields.take(2)?);
+        bounded(&text, QUERY_MAX)?;
+        Ok(Self { id, text })
+    }
+}
+
+impl Body for Answer {
+    fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
+        out.field(1, self.id)?;
+        out.field(2, bounded(&self.text, ANSWER_MAX)?)
+    }
+    fn read(fields: &mut Fields<'_>) -> Result<Self, CodecError> {
+        let (id, text): (_, String) = (fields.take(1)?, fields.take(2)?);
+        bounded(&text, ANSWER_MAX)?;
+        Ok(Self { id, text })
+    }
+}
+
+fn bounded(text: &str, most: usize) -> Result<&str, CodecError> {
+    if text.len() > most {
+        return Err(CodecError::Content("the text is longer than questions and answers are"));
+    }
+    Ok(text)
+}
+
 impl Body for Generation {
     fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
         out.field(1, self)
@@ -167,11 +199,11 @@ macro_rules! kinds {
 
 kinds!(to_worker ToWorker {
     Hello = HELLO, Prepare = 2, Listeners = 3, Activate = 4, Abort = 5, Quiesce = 6, Drain = 7,
-    Ping = 8, Nak = NAK,
+    Ping = 8, Query = 16, Nak = NAK,
 });
 kinds!(to_supervisor ToSupervisor {
     Hello = HELLO, Plan = 2, Refused = 3, Ready = 4, Active = 5, Quiesced = 6, Drained = 7,
-    Pong = 8, Nak = NAK,
+    Pong = 8, Answer = 16, Nak = NAK,
 });
 
 /// The name of a known type.
@@ -193,12 +225,13 @@ impl Message for ToWorker {
             Self::Quiesce => to_worker::Quiesce,
             Self::Drain(_) => to_worker::Drain,
             Self::Ping => to_worker::Ping,
+            Self::Query(_) => to_worker::Query,
             Self::Nak(_) => to_worker::Nak,
         }
     }
 
     fn mandatory(&self) -> bool {
-        !matches!(self, Self::Ping | Self::Nak(_))
+        !matches!(self, Self::Ping | Self::Query(_) | Self::Nak(_))
     }
 
     fn carries(&self) -> Carries {
@@ -214,6 +247,7 @@ impl Message for ToWorker {
             | Self::Quiesce
             | Self::Drain(_)
             | Self::Ping
+            | Self::Query(_)
             | Self::Nak(_) => Carries::NOTHING,
         }
     }
@@ -225,6 +259,7 @@ impl Message for ToWorker {
             Self::Listeners(body) => body.write(out),
             Self::Activate(generation) | Self::Abort(generation) => generation.write(out),
             Self::Drain(body) => body.write(out),
+            Self::Query(body) => body.write(out),
             Self::Nak(body) => body.write(out),
             Self::Quiesce | Self::Ping => Ok(()),
         }
@@ -240,6 +275,7 @@ impl Message for ToWorker {
             to_worker::Quiesce => Ok(Self::Quiesce),
             to_worker::Drain => Body::read(fields).map(Self::Drain),
             to_worker::Ping => Ok(Self::Ping),
+            to_worker::Query => Body::read(fields).map(Self::Query),
             to_worker::Nak => Body::read(fields).map(Self::Nak),
             _ => return None,
         })
@@ -263,12 +299,13 @@ impl Message for ToSupervisor {
             Self::Quiesced => to_supervisor::Quiesced,
             Self::Drained { .. } => to_supervisor::Drained,
             Self::Pong(_) => to_supervisor::Pong,
+            Self::Answer(_) => to_supervisor::Answer,
             Self::Nak(_) => to_supervisor::Nak,
         }
     }
 
     fn mandatory(&self) -> bool {
-        !matches!(self, Self::Pong(_) | Self::Nak(_))
+        !matches!(self, Self::Pong(_) | Self::Answer(_) | Self::Nak(_))
     }
 
     fn carries(&self) -> Carries {
@@ -284,6 +321,7 @@ impl Message for ToSupervisor {
             Self::Quiesced => Ok(()),
             Self::Drained { cut } => out.field(1, cut),
             Self::Pong(body) => body.write(out),
+            Self::Answer(body) => body.write(out),
             Self::Nak(body) => body.write(out),
         }
     }
@@ -298,6 +336,7 @@ impl Message for ToSupervisor {
             to_supervisor::Quiesced => Ok(Self::Quiesced),
             to_supervisor::Drained => fields.take(1).map(|cut| Self::Drained { cut }),
             to_supervisor::Pong => Body::read(fields).map(Self::Pong),
+            to_supervisor::Answer => Body::read(fields).map(Self::Answer),
             to_supervisor::Nak => Body::read(fields).map(Self::Nak),
             _ => return None,
         })

@@ -72,7 +72,7 @@ impl Conversation {
         self.reader.get_ref().set_read_timeout(Some(limit))
     }
 
-    /// The next answer; `Response::Done` and `Response::Status` are the last.
+    /// The next answer; all but `Response::Progress` are the last.
     ///
     /// # Errors
     /// When the instance ended, is silent beyond the patience, or is not understood.

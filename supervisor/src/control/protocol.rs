@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest request line that is read, in bytes.
-pub(crate) const REQUEST_MAX: usize = 16 * 1024;
+/// Longest request line that is read, in bytes: twice a question, whose quotes are escaped.
+pub(crate) const REQUEST_MAX: usize = 512 * 1024;
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,11 @@ pub enum Request {
     },
     /// How things are.
     Status,
+    /// A question about routing, for the serving worker.
+    Query {
+        /// JSON that the supervisor passes on unread.
+        text: String,
+    },
     /// End after draining.
     Stop,
 }
@@ -39,6 +44,12 @@ pub enum Response {
     },
     /// Answer to [`Request::Status`]; nothing follows.
     Status(Box<Status>),
+    /// Answer to [`Request::Query`]; nothing follows. A question that could not be asked is
+    /// answered with `Done`.
+    Answer {
+        /// JSON of the worker.
+        text: String,
+    },
     /// The request is finished; nothing follows.
     Done(Done),
 }

@@ -113,14 +113,15 @@ async fn converse(stream: UnixStream, requests: mpsc::Sender<Incoming>) -> io::R
         match response {
             Response::Progress { .. } => {}
             // Nothing follows; ending here lets the driver see that the answer is out.
-            Response::Status(_) | Response::Done(_) => break,
+            Response::Status(_) | Response::Answer { .. } | Response::Done(_) => break,
         }
     }
     Ok(())
 }
 
 impl Done {
-    fn refused(problem: String) -> Self {
+    /// What was asked for was not even begun.
+    pub(crate) fn refused(problem: String) -> Self {
         Self { ok: false, message: problem.clone(), problems: vec![problem], duration_ms: 0 }
     }
 }

@@ -74,7 +74,10 @@ impl<L: Launch> Driver<L> {
             Action::Reply { to, report } => self.requests.reply(to, report, self.clock.now()),
             Action::Notify(notify) => self.notify(&notify),
             Action::CountRestart => self.meters.restarted(),
-            Action::CountReload(outcome) => self.meters.reloaded(outcome),
+            Action::CountReload(outcome) => {
+                self.meters.reloaded(outcome);
+                self.unswept |= outcome.is_ok();
+            }
             Action::CountUpgrade(outcome) => self.meters.upgraded(outcome),
             Action::StampReload => self.meters.stamp(),
             Action::Log { severity, text } => match severity {

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use double::Script;
 use instance::Instance;
 
-use crate::control::protocol::{Request, WorkerRole};
+use crate::control::protocol::{Request, Response, WorkerRole};
 use crate::options::StartError;
 
 #[test]
@@ -89,6 +89,26 @@ fn an_upgrade_ends_with_one_worker_and_is_counted() {
     let status = instance.status_when(|status| status.workers.len() == 1);
     assert_eq!((status.workers[0].pid, status.workers[0].generation), (double::pid(1), 2));
     assert_eq!(instance.metric("baton_upgrades_total{result=\"success\"}"), Some("1".into()));
+    instance.stop();
+}
+
+#[test]
+fn a_question_reaches_the_serving_worker_and_its_answer_the_asker() {
+    let instance = Instance::start(&[Script::Good]);
+    let ask = |text: &str| {
+        let request = Request::Query { text: text.into() };
+        instance.conversation(&request).next_response().unwrap()
+    };
+    // More than a worker may say by itself, and longer than a packet.
+    for number in 0..400 {
+        let text = format!("{{\"quoted\": {number}}}");
+        assert_eq!(ask(&text), Response::Answer { text: format!("heard {text}") });
+    }
+    let long = "x".repeat(200_000);
+    assert_eq!(ask(&long), Response::Answer { text: format!("heard {long}") });
+    let silence = ask("silence");
+    let text = "the worker did not answer in time";
+    assert!(matches!(&silence, Response::Done(done) if done.message == text), "{silence:?}");
     instance.stop();
 }
 

@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use baton_handoff::message::{ToWorker, WorkerId};
-use baton_handoff::{Fault, RecvError, SendError, SupervisorEnd};
+use baton_handoff::message::{ToSupervisor, ToWorker, WorkerId};
+use baton_handoff::{Fault, Received, RecvError, SendError, SupervisorEnd};
 use baton_metrics::Region;
 use socket2::Socket;
 use tokio::sync::mpsc;
@@ -14,6 +14,7 @@ use tokio::task::{AbortHandle, JoinHandle, spawn_local};
 
 use super::clock::Clock;
 use super::launch::Launched;
+use super::questions::Questions;
 use super::rate::Rate;
 use crate::action::Force;
 use crate::event::Event;
@@ -45,6 +46,7 @@ pub(crate) struct Live {
     /// Unbounded in type only: a worker that does not read is silent too, and killed for it.
     outbox: mpsc::UnboundedSender<Parcel>,
     signals: mpsc::UnboundedSender<Force>,
+    questions: Questions,
     tasks: [AbortHandle; 2],
 }
 
@@ -59,7 +61,9 @@ impl Live {
     ) -> Self {
         let end = Rc::new(end);
         let (outbox, parcels) = mpsc::unbounded_channel();
-        let reader = spawn_local(read(id, Rc::clone(&end), events.clone(), clock));
+        let questions = Questions::default();
+        let reading = read(id, Rc::clone(&end), questions.clone(), events.clone(), clock);
+        let reader = spawn_local(reading);
         let writer = spawn_local(write(id, end, parcels, events.clone()));
         let tasks = [reader.abort_handle(), writer.abort_handle()];
         let Launched { pid, exit, signals } = launched;
@@ -70,12 +74,17 @@ impl Live {
             // The driver is gone only when the process ends as well.
             let _ended = events.send(Event::Exited { worker: id, how }).await;
         });
-        Self { pid, outbox, signals, tasks }
+        Self { pid, outbox, signals, questions, tasks }
     }
 
     /// Queues a message. To a worker that is dead it goes nowhere.
     pub(crate) fn send(&self, message: ToWorker, cargo: Cargo) {
         let _dead = self.outbox.send(Parcel { message, cargo });
+    }
+
+    /// What it was asked for others.
+    pub(crate) fn questions(&self) -> &Questions {
+        &self.questions
     }
 
     /// Sends a signal, unless the process was reaped.
@@ -100,10 +109,22 @@ async fn last_words(id: WorkerId, reader: JoinHandle<()>) {
     }
 }
 
-async fn read(worker: WorkerId, end: Rc<SupervisorEnd>, events: mpsc::Sender<Event>, clock: Clock) {
+async fn read(
+    worker: WorkerId,
+    end: Rc<SupervisorEnd>,
+    questions: Questions,
+    events: mpsc::Sender<Event>,
+    clock: Clock,
+) {
     let mut rate = Rate::new(clock.now());
     loop {
         let received = end.recv().await;
+        // What was asked for is no flood, however many ask.
+        if let Ok(Received { message: ToSupervisor::Answer(answer), .. }) = &received
+            && questions.answered(answer)
+        {
+            continue;
+        }
         let broken = |problem| Event::Broken { worker, problem };
         let within_rate = rate.take(clock.now());
         let (event, last) = match received {

@@ -249,6 +249,11 @@ impl State {
         }
     }
 
+    /// The worker that serves.
+    pub(crate) fn serving(&self) -> Option<WorkerId> {
+        self.serving
+    }
+
     /// One worker serves and nobody else is alive, nothing is going on.
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_running()

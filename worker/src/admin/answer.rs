@@ -22,6 +22,9 @@ pub(crate) trait View {
 
     /// The metrics in Prometheus' text form, and their content type.
     fn metrics(&self) -> Result<(Vec<u8>, &'static str), String>;
+
+    /// How every line is, in JSON.
+    fn status(&self) -> String;
 }
 
 /// A scrape's place, held by its connection until the answer has left.
@@ -37,6 +40,7 @@ enum Page {
     Health,
     Ready,
     Metrics,
+    Status,
 }
 
 impl Page {
@@ -45,6 +49,7 @@ impl Page {
             "/healthz" => Some(Self::Health),
             "/readyz" => Some(Self::Ready),
             "/metrics" => Some(Self::Metrics),
+            "/status" => Some(Self::Status),
             _ => None,
         }
     }
@@ -76,6 +81,10 @@ impl Answers {
             Page::Ready if self.view.ready() => text(StatusCode::OK, "ready"),
             Page::Ready => text(StatusCode::SERVICE_UNAVAILABLE, "not ready"),
             Page::Metrics => self.metrics(scrape),
+            Page::Status => {
+                let body = Bytes::from(self.view.status());
+                respond(StatusCode::OK, "application/json", body)
+            }
         }
     }
 
@@ -118,6 +127,10 @@ mod tests {
     }
 
     impl View for Fixed {
+        fn status(&self) -> String {
+            "{}".to_owned()
+        }
+
         fn ready(&self) -> bool {
             self.ready
         }

@@ -9,6 +9,10 @@ use super::*;
 struct Ready;
 
 impl View for Ready {
+    fn status(&self) -> String {
+        "{}".to_owned()
+    }
+
     fn ready(&self) -> bool {
         true
     }

@@ -24,6 +24,7 @@ use crate::accept::listeners::Listeners;
 use crate::admin::{AdminServer, View};
 use crate::generation::Generation;
 use crate::generation::blueprint::{self, Blueprint};
+use crate::inspect;
 use crate::net;
 use crate::process::Process;
 use crate::shard::{Gone, RegisterError, Shards};
@@ -249,6 +250,10 @@ impl Exposed {
 }
 
 impl View for Exposed {
+    fn status(&self) -> String {
+        inspect::status(self.process.published.load_full().as_deref(), net::now())
+    }
+
     fn ready(&self) -> bool {
         self.ready.get()
     }

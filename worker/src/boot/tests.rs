@@ -9,6 +9,7 @@ use std::time::Duration;
 use baton_handoff::message::{Generation, ToSupervisor, ToWorker};
 
 mod boss;
+mod inspected;
 mod modes;
 mod observed;
 mod prewarm;

@@ -131,6 +131,11 @@ impl Rule {
         }
     }
 
+    /// What it wants to know of the first bytes.
+    pub(crate) fn content(&self) -> &Content {
+        &self.content
+    }
+
     /// What this shard counts of it.
     pub(crate) fn series(&self, shard: usize) -> &RuleSeries {
         &self.series[shard]

@@ -68,7 +68,7 @@ impl Pool {
     }
 
     /// How many there are.
-    pub(super) fn idle(&self) -> usize {
+    pub(crate) fn idle(&self) -> usize {
         self.lock().len()
     }
 

@@ -150,6 +150,12 @@ impl Selector {
         first.chain(rest).collect()
     }
 
+    /// Whether [`Explained::score`] is a number of connections rather than nanoseconds.
+    #[must_use]
+    pub fn ranks_by_connections(&self) -> bool {
+        matches!(&self.mode, Mode::Forward(spec) if spec.selector.strategy == Strategy::LeastConn)
+    }
+
     /// The cached winner, the pair that would race, the others by score.
     fn race_order(
         &self,

@@ -43,11 +43,20 @@ fn every_type_belongs_to_its_direction_only() {
 }
 
 #[test]
-fn only_signs_of_life_and_refusals_may_be_skipped() {
+fn only_signs_of_life_questions_and_refusals_may_be_skipped() {
     let skipped: Vec<_> = samples::to_worker().into_iter().filter(|m| !m.mandatory()).collect();
-    assert!(matches!(skipped[..], [ToWorker::Ping, ToWorker::Nak(_)]), "{skipped:?}");
+    assert!(
+        matches!(skipped[..], [ToWorker::Ping, ToWorker::Query(_), ToWorker::Nak(_)]),
+        "{skipped:?}"
+    );
     let skipped: Vec<_> = samples::to_supervisor().into_iter().filter(|m| !m.mandatory()).collect();
-    assert!(matches!(skipped[..], [ToSupervisor::Pong(_), ToSupervisor::Nak(_)]), "{skipped:?}");
+    assert!(
+        matches!(
+            skipped[..],
+            [ToSupervisor::Pong(_), ToSupervisor::Answer(_), ToSupervisor::Nak(_)]
+        ),
+        "{skipped:?}"
+    );
 }
 
 #[test]
@@ -79,6 +88,21 @@ fn a_plan_with_the_same_key_twice_or_too_many_is_refused() {
     assert_eq!(refusal(twice), "two listeners have the same key");
     let many = (0..=MAX_LISTENERS).map(wanted).collect();
     assert_eq!(refusal(many), "more listeners than any configuration has");
+}
+
+#[test]
+fn a_question_or_answer_beyond_its_bound_is_neither_written_nor_read() {
+    let query = |length| ToWorker::Query(Query { id: 1, text: "x".repeat(length) });
+    let most = query(QUERY_MAX);
+    let body = most.encode().unwrap();
+    assert_eq!(ToWorker::decode(most.kind(), &body).unwrap().unwrap(), most);
+    assert!(query(QUERY_MAX + 1).encode().is_err());
+    let mut out = Writer::default();
+    out.field(1, 1u64).unwrap();
+    out.field(2, "x".repeat(QUERY_MAX + 1)).unwrap();
+    assert!(ToWorker::decode(most.kind(), &out.finish()).unwrap().is_err());
+    let answer = ToSupervisor::Answer(Answer { id: 1, text: "x".repeat(ANSWER_MAX + 1) });
+    assert!(answer.encode().is_err());
 }
 
 #[test]
@@ -134,6 +158,7 @@ fn any_to_worker() -> impl Strategy<Value = ToWorker> {
         generation().prop_map(ToWorker::Activate),
         generation().prop_map(ToWorker::Abort),
         any::<u64>().prop_map(|timeout_ms| ToWorker::Drain(Drain { timeout_ms })),
+        (any::<u64>(), text()).prop_map(|(id, text)| ToWorker::Query(Query { id, text })),
         (any::<u16>(), text()).prop_map(|(kind, reason)| ToWorker::Nak(Nak { kind, reason })),
     ]
 }
@@ -161,6 +186,7 @@ fn any_to_supervisor() -> impl Strategy<Value = ToSupervisor> {
                 ToSupervisor::Pong(Pulse { generation, connections, retired_generations })
             }
         ),
+        (any::<u64>(), text()).prop_map(|(id, text)| ToSupervisor::Answer(Answer { id, text })),
         (any::<u16>(), text()).prop_map(|(kind, reason)| ToSupervisor::Nak(Nak { kind, reason })),
     ]
 }

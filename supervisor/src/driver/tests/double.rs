@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use baton_handoff::message::{
-    Generation, HelloSupervisor, ListenerKey, ListenerRole, ListenerWanted, Plan, Prepare, Pulse,
-    Refused, ToSupervisor, ToWorker,
+    Answer, Generation, HelloSupervisor, ListenerKey, ListenerRole, ListenerWanted, Plan, Prepare,
+    Pulse, Query, Refused, ToSupervisor, ToWorker,
 };
 use baton_handoff::{Received, WorkerEnd};
 use nix::sys::socket::{MsgFlags, send};
@@ -163,6 +163,10 @@ impl Double {
                 return Some("exit status: 0".into());
             }
             ToWorker::Ping => self.pong().await,
+            ToWorker::Query(Query { text, .. }) if text == "silence" => {}
+            ToWorker::Query(Query { id, text }) => {
+                self.say(ToSupervisor::Answer(Answer { id, text: format!("heard {text}") })).await;
+            }
             ToWorker::Nak(nak) => return Some(format!("was told {nak:?}")),
         }
         None

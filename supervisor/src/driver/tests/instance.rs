@@ -101,7 +101,9 @@ impl Instance {
         let mut conversation = self.conversation(&Request::Status);
         match conversation.next_response().unwrap() {
             Response::Status(status) => *status,
-            other @ (Response::Progress { .. } | Response::Done(_)) => panic!("{other:?}"),
+            other @ (Response::Progress { .. } | Response::Answer { .. } | Response::Done(_)) => {
+                panic!("{other:?}")
+            }
         }
     }
 
@@ -125,12 +127,12 @@ impl Instance {
             match conversation.next_response().unwrap() {
                 Response::Progress { phase, .. } => phases.push(phase),
                 Response::Done(done) => return (phases, done),
-                other @ Response::Status(_) => panic!("{other:?}"),
+                other @ (Response::Status(_) | Response::Answer { .. }) => panic!("{other:?}"),
             }
         }
     }
 
-    fn conversation(&self, request: &Request) -> Conversation {
+    pub(super) fn conversation(&self, request: &Request) -> Conversation {
         let conversation = Conversation::start(&self.dir.join("run"), request).unwrap();
         conversation.set_patience(PATIENCE).unwrap();
         conversation

@@ -374,6 +374,11 @@ impl<'l> Worker<'l> {
                     service.stop_accepting().await?;
                 }
             }
+            Action::CloseListeners => {
+                if let Some(service) = &mut self.service {
+                    service.close_listeners().await?;
+                }
+            }
             Action::WatchEmpty => self.watch_empty = true,
             Action::Cut => {
                 if let Some(service) = &self.service {

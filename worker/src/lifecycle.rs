@@ -122,6 +122,9 @@ pub(crate) enum Action {
     Resume(Generation),
     /// Deregister every listener.
     StopAccepting,
+    /// Let the listeners go for good: as long as a copy is held here, clients of an instance that
+    /// is stopping would still be let into the queue.
+    CloseListeners,
     /// Report `Empty` as soon as no connection lives (at once when none does).
     WatchEmpty,
     /// Reset every connection that still lives, then report `Empty`.
@@ -403,9 +406,12 @@ impl Lifecycle {
             }
             Phase::Serving(_) => {
                 actions.extend(self.drop_pending());
-                actions.push(Action::StopAccepting);
+                actions.extend([Action::StopAccepting, Action::CloseListeners]);
             }
-            Phase::Quiesced(_) => actions.extend(self.drop_pending()),
+            Phase::Quiesced(_) => {
+                actions.extend(self.drop_pending());
+                actions.push(Action::CloseListeners);
+            }
             Phase::Retiring { cut_at: None } | Phase::Done => return Vec::new(),
             Phase::Retiring { cut_at: Some(at) } => {
                 // A second request may shorten the wait, never lengthen it.

@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Follow(oneshot::Sender<()>),
     /// Deregister every listener and hold on to the sockets.
     Pause(oneshot::Sender<()>),
+    /// Deregister every listener and let the sockets go.
+    CloseListeners(oneshot::Sender<()>),
     /// Reset every connection; the answer is how many there were.
     Cut(oneshot::Sender<u64>),
     /// End the thread; what still lives is reset.
@@ -210,6 +212,11 @@ impl Shard {
                 }
                 Command::Pause(done) => {
                     self.pause().await;
+                    answer(done, ());
+                }
+                Command::CloseListeners(done) => {
+                    self.pause().await;
+                    self.listeners.take();
                     answer(done, ());
                 }
                 Command::Cut(done) => answer(done, self.cut()),

@@ -72,6 +72,12 @@ impl Listeners {
         self.counts.retain(|_, count| count.strong_count() > 0);
     }
 
+    /// Lets every socket go.
+    pub(crate) fn clear(&mut self) {
+        self.serving.clear();
+        self.pending.clear();
+    }
+
     /// The counts of a key, whether or not it listens now.
     pub(crate) fn count(&mut self, key: &ListenerKey) -> Arc<ListenerCount> {
         if let Some(count) = self.counts.get(key).and_then(Weak::upgrade) {

@@ -219,6 +219,12 @@ impl Service {
         Ok(())
     }
 
+    /// Closes every copy of the listeners; called once nothing polls them.
+    pub(super) async fn close_listeners(&mut self) -> Result<(), Gone> {
+        self.listeners.clear();
+        self.shards.close_listeners().await
+    }
+
     /// Resets every connection; returns how many there were.
     pub(super) async fn cut(&self) -> Result<u64, Gone> {
         let connections = self.shards.cut().await?;

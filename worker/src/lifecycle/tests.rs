@@ -195,7 +195,10 @@ fn a_failed_switch_falls_back_to_what_served_before() {
 fn a_drain_waits_for_connections_and_then_exits() {
     let mut machine = serving();
     let drain = Event::Drain(Drain { timeout_ms: 10_000 });
-    assert_eq!(machine.on(drain, START), [Action::StopAccepting, Action::WatchEmpty]);
+    assert_eq!(
+        machine.on(drain, START),
+        [Action::StopAccepting, Action::CloseListeners, Action::WatchEmpty]
+    );
     assert_eq!(machine.deadline(), Some(at(10)));
     assert_eq!(machine.on(Event::Tick, at(9)), [Action::Pulse]);
     assert_eq!(
@@ -233,7 +236,10 @@ fn an_orphan_serves_on_and_drains_after_its_grace() {
     machine.on(Event::ControlLost, START);
     assert_eq!(machine.phase(), Phase::Serving(G1));
     assert!(machine.on(Event::Tick, at(299)).is_empty());
-    assert_eq!(machine.on(Event::Tick, at(300)), [Action::StopAccepting, Action::WatchEmpty]);
+    assert_eq!(
+        machine.on(Event::Tick, at(300)),
+        [Action::StopAccepting, Action::CloseListeners, Action::WatchEmpty]
+    );
     assert_eq!(machine.deadline(), Some(at(320)));
 }
 

@@ -82,6 +82,11 @@ impl Shards {
         self.ask(Command::Pause).await.map(drop)
     }
 
+    /// Makes every shard let its listeners go.
+    pub(crate) async fn close_listeners(&self) -> Result<(), Gone> {
+        self.ask(Command::CloseListeners).await.map(drop)
+    }
+
     /// Resets every connection; returns how many there were.
     pub(crate) async fn cut(&self) -> Result<u64, Gone> {
         Ok(self.ask(Command::Cut).await?.into_iter().sum())

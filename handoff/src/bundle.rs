@@ -17,6 +17,8 @@ pub(crate) enum DescriptorKind {
     Listener,
     /// The metrics region: a regular file, which a memfd is too.
     Region,
+    /// A part of a connection: a TCP socket over IPv4 or IPv6 that does not listen, or a pipe.
+    Connection,
 }
 
 /// How many descriptors a message travels with, and of which kind.
@@ -41,29 +43,30 @@ impl DescriptorKind {
         match self {
             Self::Listener => "a listening TCP socket",
             Self::Region => "a regular file or memfd",
+            Self::Connection => "a TCP connection or a pipe",
         }
     }
 
     fn matches(self, fd: &OwnedFd) -> bool {
         match self {
-            Self::Listener => is_tcp_listener(fd),
-            Self::Region => is_regular_file(fd),
+            Self::Listener => is_tcp(fd, true),
+            Self::Region => has_type(fd, SFlag::S_IFREG),
+            Self::Connection => has_type(fd, SFlag::S_IFIFO) || is_tcp(fd, false),
         }
     }
 }
 
 /// A failing question means that it is no socket, or not of this kind: either way not taken.
-fn is_tcp_listener(fd: &OwnedFd) -> bool {
+fn is_tcp(fd: &OwnedFd, listens: bool) -> bool {
     let socket = SockRef::from(fd);
     matches!(socket.r#type(), Ok(Type::STREAM))
         && matches!(socket.domain(), Ok(Domain::IPV4 | Domain::IPV6))
         && matches!(socket.protocol(), Ok(Some(Protocol::TCP)))
-        && matches!(socket.is_listener(), Ok(true))
+        && matches!(socket.is_listener(), Ok(found) if found == listens)
 }
 
-fn is_regular_file(fd: &OwnedFd) -> bool {
-    fstat(fd)
-        .is_ok_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG)
+fn has_type(fd: &OwnedFd, kind: SFlag) -> bool {
+    fstat(fd).is_ok_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == kind)
 }
 
 /// Received descriptors whose number agrees with the header.

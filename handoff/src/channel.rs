@@ -84,6 +84,20 @@ impl Channel {
         }
     }
 
+    /// The next packet, if one is there.
+    pub(crate) fn try_recv(&self) -> Result<Option<Raw>, RecvError> {
+        let mut buffer = vec![0; MAX_PACKET];
+        match inherit::receive(self.socket.as_fd(), &mut buffer) {
+            Ok(packet) => {
+                buffer.truncate(packet.len);
+                check(buffer, packet).map(Some)
+            }
+            Err(Errno::EAGAIN) => Ok(None),
+            Err(Errno::ECONNRESET) => Err(RecvError::Closed),
+            Err(error) => Err(RecvError::Io(error.into())),
+        }
+    }
+
     /// Waits for the next packet of at most `longest` bytes, whatever is in it.
     pub(crate) async fn recv_packet(&self, longest: usize) -> io::Result<(Vec<u8>, Packet)> {
         let received = self.socket.async_io(Interest::READABLE, || {

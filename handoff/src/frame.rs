@@ -83,6 +83,8 @@ pub(crate) const NAK: u8 = 0xff;
 pub(crate) enum Direction {
     ToWorker = 1,
     ToSupervisor = 2,
+    /// Between two workers, either way.
+    Peer = 3,
 }
 
 /// Ties an answer to its request. The side that asks counts up from 1.

@@ -2,13 +2,13 @@
 //! corpus with the stable compiler. Not part of the crate's interface.
 
 use crate::frame::Header;
-use crate::message::{Message, ToSupervisor, ToWorker};
+use crate::message::{Message, Peer, ToSupervisor, ToWorker};
 
 /// A packet is refused, or is exactly what its header and body encode to.
 pub fn packet(bytes: &[u8]) {
     if let Ok((header, body)) = Header::decode(bytes) {
         assert_eq!([&header.encode()[..], body].concat(), bytes, "{header:?} is ambiguous");
-        both_directions(header.kind, body);
+        every_direction(header.kind, body);
     }
 }
 
@@ -16,13 +16,14 @@ pub fn packet(bytes: &[u8]) {
 /// to the other side and back.
 pub fn body(bytes: &[u8]) {
     if let Some((kind, body)) = bytes.split_first_chunk() {
-        both_directions(crate::Kind(u16::from_le_bytes(*kind)), body);
+        every_direction(crate::Kind(u16::from_le_bytes(*kind)), body);
     }
 }
 
-fn both_directions(kind: crate::Kind, body: &[u8]) {
+fn every_direction(kind: crate::Kind, body: &[u8]) {
     survives::<ToWorker>(kind, body);
     survives::<ToSupervisor>(kind, body);
+    survives::<Peer>(kind, body);
 }
 
 fn survives<M: Message + PartialEq + std::fmt::Debug>(kind: crate::Kind, body: &[u8]) {

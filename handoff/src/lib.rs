@@ -1,7 +1,7 @@
 //! All that crosses a process boundary: frames, versions, descriptors, the channel.
 //!
 //! Read from the outside in: [`SupervisorEnd`] and [`WorkerEnd`] are the two ends of a control
-//! channel (`role`); under them one packet each way with its descriptors (`channel`), the
+//! channel and [`PeerEnd`] one between workers (`role`); under them one packet each way with its descriptors (`channel`), the
 //! descriptors' checks (`bundle`), the header ([`frame`]), the body (`codec`) and the protocol's
 //! tables (`message/wire.rs`). What is said, and when, is in [`message`].
 //!
@@ -29,4 +29,4 @@ pub use codec::CodecError;
 pub use fault::{Fault, NakError, RecvError, SendError};
 pub use frame::{Kind, Transaction};
 pub use memfd::MemfdError;
-pub use role::{End, Received, SupervisorEnd, WorkerEnd};
+pub use role::{End, PeerEnd, Received, SupervisorEnd, WorkerEnd};

@@ -24,9 +24,13 @@ pub const QUERY_MAX: usize = 256 * 1024;
 /// Longest text of an [`Answer`], in bytes: 256 rules of 128 targets.
 pub const ANSWER_MAX: usize = 16 * 1024 * 1024;
 
+mod peer;
 #[cfg(test)]
 pub(crate) mod samples;
 mod wire;
+pub use peer::{
+    HelloPeer, MAX_INLINE_BYTES, MAX_OFFERED, NOWHERE, Offer, OfferAnswer, Offered, Peer,
+};
 pub(crate) use wire::{Message, name};
 
 /// One configuration's number: 1 is the first, each accepted reload or upgrade adds one.

@@ -10,7 +10,7 @@ use crate::channel::{Channel, Raw};
 use crate::fault::{Fault, RecvError, SendError};
 use crate::frame::{Header, Kind, MAX_BODY, MAX_FDS, MAX_INLINE, Place, Transaction};
 use crate::memfd::seal;
-use crate::message::{Message, Nak, ToSupervisor, ToWorker, name};
+use crate::message::{Message, Nak, Peer, ToSupervisor, ToWorker, name};
 use crate::version::{OURS, Version, VersionRange};
 use nix::errno::Errno;
 use std::io;
@@ -23,6 +23,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 pub type SupervisorEnd = End<ToWorker, ToSupervisor>;
 /// The worker's end: says [`ToSupervisor`], hears [`ToWorker`].
 pub type WorkerEnd = End<ToSupervisor, ToWorker>;
+
+/// One of two workers between which connections move.
+pub type PeerEnd = End<Peer, Peer>;
 
 /// One end of a control channel that says `Out` and hears `In`.
 ///
@@ -92,6 +95,31 @@ impl WorkerEnd {
         transaction: Transaction,
         message: &ToSupervisor,
     ) -> Result<(), SendError> {
+        self.send_as(transaction, message, &[]).await
+    }
+}
+
+impl PeerEnd {
+    /// Sends a message with the descriptors its type asks for; the caller keeps its own.
+    /// Returns the transaction that an answer will name.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was sent then.
+    pub async fn send(
+        &self,
+        message: &Peer,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Transaction, SendError> {
+        let transaction = Transaction(self.next.fetch_add(1, Ordering::Relaxed));
+        self.send_as(transaction, message, fds).await?;
+        Ok(transaction)
+    }
+
+    /// Says something about `transaction`: an answer, or how an offer ends.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was sent then.
+    pub async fn say(&self, transaction: Transaction, message: &Peer) -> Result<(), SendError> {
         self.send_as(transaction, message, &[]).await
     }
 }
@@ -212,6 +240,22 @@ impl<Out: Message, In: Message> End<Out, In> {
                 }
             }
         }
+    }
+
+    /// The next message if one is there: for what a peer that is dead has said before.
+    ///
+    /// # Errors
+    /// As [`End::recv`]; a refusal is not told to the peer.
+    pub fn try_recv(&self) -> Result<Option<Received<In>>, RecvError> {
+        while let Some(raw) = self.channel.try_recv()? {
+            let mandatory = raw.header.mandatory;
+            match self.take(raw) {
+                Ok(received) => return Ok(Some(received)),
+                Err(Fault::UnknownType(_)) if !mandatory => {}
+                Err(fault) => return Err(RecvError::Refused(fault)),
+            }
+        }
+        Ok(None)
     }
 
     /// Tells the peer about a message that was not taken.

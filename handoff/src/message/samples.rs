@@ -1,6 +1,9 @@
 //! One message of every type, with values that golden files can be read by eye.
 
+use std::time::Duration;
+
 use super::*;
+use crate::table::{Busy, Endpoint, Identity, RuleKey, TargetKey, Track};
 
 pub(crate) fn to_worker() -> Vec<ToWorker> {
     let generation = Generation(5);
@@ -56,6 +59,42 @@ pub(crate) fn to_supervisor() -> Vec<ToSupervisor> {
         ToSupervisor::Pong(Pulse { generation, connections: 70_000, retired_generations: 1 }),
         ToSupervisor::Answer(Answer { id: 7, text: r#"{"rules":[]}"#.into() }),
         ToSupervisor::Nak(nak()),
+    ]
+}
+
+pub(crate) fn peer() -> Vec<Peer> {
+    let nowhere = |cookie| Endpoint { number: NOWHERE, cookie };
+    let identity = Identity {
+        client: nowhere(0x1001),
+        upstream: nowhere(0x1002),
+        rule: RuleKey(0x2001),
+        target: TargetKey(0x2002),
+        target_index: 3,
+        generation: 5,
+        opened_at: 1_000_000_007,
+        peer: "192.0.2.1:40000".parse().unwrap(),
+        idle: Some(Duration::from_secs(300)),
+        adoptions: 1,
+        adopted_at: 1_000_000_009,
+    };
+    let track = Track {
+        busy: Busy::No,
+        splices: true,
+        eof_seen: true,
+        fin_sent: false,
+        pipe: None,
+        total: 4711,
+    };
+    let inline = [b"up".to_vec(), b"down".to_vec()];
+    let offered = Offered::new(&identity, [track; 2], Duration::from_millis(250), inline);
+    vec![
+        Peer::Hello(HelloPeer { version: "0.1.0".into() }),
+        Peer::Offer(Offer { connections: vec![offered] }),
+        Peer::Answer(OfferAnswer { accepted: vec![true, false] }),
+        Peer::Commit,
+        Peer::Withdraw,
+        Peer::Over,
+        Peer::Nak(nak()),
     ]
 }
 

@@ -201,6 +201,9 @@ kinds!(to_worker ToWorker {
     Hello = HELLO, Prepare = 2, Listeners = 3, Activate = 4, Abort = 5, Quiesce = 6, Drain = 7,
     Ping = 8, Query = 16, Nak = NAK,
 });
+kinds!(peer Peer {
+    Hello = HELLO, Offer = 2, Answer = 3, Commit = 4, Withdraw = 5, Over = 6, Nak = NAK,
+});
 kinds!(to_supervisor ToSupervisor {
     Hello = HELLO, Plan = 2, Refused = 3, Ready = 4, Active = 5, Quiesced = 6, Drained = 7,
     Pong = 8, Answer = 16, Nak = NAK,
@@ -208,7 +211,7 @@ kinds!(to_supervisor ToSupervisor {
 
 /// The name of a known type.
 pub(crate) fn name(kind: Kind) -> Option<&'static str> {
-    let mut all = to_worker::NAMES.iter().chain(to_supervisor::NAMES);
+    let mut all = to_worker::NAMES.iter().chain(to_supervisor::NAMES).chain(peer::NAMES);
     all.find(|(known, _)| *known == kind).map(|(_, name)| *name)
 }
 
@@ -346,6 +349,8 @@ impl Message for ToSupervisor {
         Self::Nak(nak)
     }
 }
+
+mod between;
 
 #[cfg(test)]
 mod tests;

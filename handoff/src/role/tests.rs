@@ -15,6 +15,7 @@ use std::os::unix::net::UnixDatagram;
 
 mod golden;
 mod hostile;
+mod peers;
 mod versions;
 
 fn hello_worker() -> ToWorker {

@@ -34,6 +34,8 @@ pub enum State {
     Doomed,
     /// Another process has offered it and may still own it.
     Offered,
+    /// It is being offered to another process, which may own it already. Nothing moves.
+    Leaving,
 }
 
 impl State {
@@ -45,6 +47,7 @@ impl State {
             Self::Finishing => 2,
             Self::Doomed => 3,
             Self::Offered => 4,
+            Self::Leaving => 5,
         }
     }
 
@@ -54,6 +57,7 @@ impl State {
             2 => Some(Self::Finishing),
             3 => Some(Self::Doomed),
             4 => Some(Self::Offered),
+            5 => Some(Self::Leaving),
             _ => None,
         }
     }

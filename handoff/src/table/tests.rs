@@ -93,7 +93,7 @@ fn every_value_reads_back() {
     assert_eq!(found[0].found, Ok(expected));
     let other = found[1].found.unwrap();
     assert_eq!((other.state, other.identity), (State::Offered, six));
-    for state in [State::Finishing, State::Doomed, State::Open] {
+    for state in [State::Finishing, State::Doomed, State::Offered, State::Leaving, State::Open] {
         first.set_state(state);
         assert_eq!(entries(&table)[0].found.unwrap().state, state);
     }

@@ -18,8 +18,8 @@ use super::layout::{
 };
 use super::memory::Memory;
 use super::record::{
-    Busy, FLAG_EOF_SEEN, FLAG_FIN_SENT, FLAG_SPLICES, Identity, PipeNumbers, State, Way, head,
-    pipe_word, sequence,
+    Busy, FLAG_EOF_SEEN, FLAG_FIN_SENT, FLAG_SPLICES, Identity, PipeNumbers, State, Track, Way,
+    head, pipe_word, sequence,
 };
 
 pub(super) const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
@@ -196,6 +196,16 @@ impl Slot {
     /// A direction has passed the FIN on.
     pub fn fin_sent(&self, way: Way) {
         self.flag(way, FLAG_FIN_SENT, true);
+    }
+
+    /// All of a direction at once, for a connection that nobody serves at the moment.
+    pub fn track(&self, way: Way, track: &Track) {
+        self.busy(way, track.busy);
+        self.pipe(way, track.pipe);
+        self.flag(way, FLAG_SPLICES, track.splices);
+        self.flag(way, FLAG_EOF_SEEN, track.eof_seen);
+        self.flag(way, FLAG_FIN_SENT, track.fin_sent);
+        self.total(way, track.total);
     }
 
     /// This thread is the only writer, so reading and writing back loses nothing.

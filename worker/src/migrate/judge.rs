@@ -7,8 +7,8 @@ use crate::net::TcpState;
 /// Why a connection cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Loss {
-    /// Its record is damaged, or there is none: it was not relayed yet.
-    Unrecorded,
+    /// Its record is damaged.
+    Damaged,
     /// It was being reset anyway.
     Doomed,
     /// Bytes of it were in the dead process's memory.
@@ -28,7 +28,7 @@ pub enum Loss {
 impl Loss {
     /// Every reason.
     pub const ALL: [Self; 8] = [
-        Self::Unrecorded,
+        Self::Damaged,
         Self::Doomed,
         Self::InFlight,
         Self::Gone,
@@ -42,7 +42,7 @@ impl Loss {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Unrecorded => "unrecorded",
+            Self::Damaged => "damaged",
             Self::Doomed => "doomed",
             Self::InFlight => "in_flight",
             Self::Gone => "gone",

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use baton_handoff::table::{Busy, Entry, Record, State};
+use baton_handoff::table::{Busy, Damage, Entry, Record, State};
 
 use super::judge::Loss;
 use crate::flow::Moment;
@@ -14,7 +14,7 @@ pub const POISON_AGE: Duration = Duration::from_secs(5);
 /// A connection suspected so often is given up.
 pub const POISON_LIMIT: u16 = 2;
 
-/// Whose a connection is that the dead worker had been offered, but not yet opened.
+/// Whose a connection is that the dead worker had been offered, and had not opened yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offers {
     /// The dead worker's: whoever offered it has let go of it, or is dead too.
@@ -31,9 +31,9 @@ pub struct Grounds<'a> {
     pub held: &'a HashMap<RawFd, u64>,
     /// Cookies of sockets that already have a living owner: never touched.
     pub owned: &'a HashSet<u64>,
-    /// Cookies that other tables name: sockets without a record here are not reset if they are
-    /// on their way from there.
-    pub elsewhere: &'a HashSet<u64>,
+    /// What the other tables say, by cookie: sockets without a record here are not reset if they
+    /// are on their way from there.
+    pub elsewhere: &'a HashMap<u64, State>,
     /// When the worker died.
     pub died_at: Moment,
     /// Whose its offered connections are.
@@ -96,9 +96,14 @@ pub fn plan(entries: &[Entry], grounds: &Grounds<'_>) -> Plan {
     let mut spared = HashSet::new();
     let mut lost = HashSet::new();
     for Entry { slot, found } in entries {
-        let Ok(record) = found else {
-            plan.losses.push(Loss::Unrecorded);
-            continue;
+        let record = match found {
+            Ok(record) => record,
+            // Its connection was not relayed yet, or it has an older record elsewhere.
+            Err(Damage::Torn) => continue,
+            Err(Damage::Checksum | Damage::Value(_)) => {
+                plan.losses.push(Loss::Damaged);
+                continue;
+            }
         };
         let cookies = [record.identity.client.cookie, record.identity.upstream.cookie];
         match fate(record, grounds) {
@@ -128,7 +133,7 @@ pub fn plan(entries: &[Entry], grounds: &Grounds<'_>) -> Plan {
         spared.extend(candidate.cookies());
     }
     let is_stray =
-        |cookie: &u64| grounds.offers == Offers::Taken && !grounds.elsewhere.contains(cookie);
+        |cookie: &u64| grounds.offers == Offers::Taken && !grounds.elsewhere.contains_key(cookie);
     let resets = grounds.held.iter().filter(|(_, cookie)| {
         !spared.contains(*cookie)
             && !grounds.owned.contains(*cookie)
@@ -145,11 +150,15 @@ fn fate(record: &Record, grounds: &Grounds<'_>) -> Fate {
     if owned(identity.client.cookie) || owned(identity.upstream.cookie) {
         return Fate::NotOurs;
     }
-    match (state, grounds.offers) {
+    // Between an offer and its end the connection has a record on either side. As long as the
+    // offerer's is there, the other's is not valid yet; once the other's is open, it alone is.
+    match (state, grounds.elsewhere.get(&identity.client.cookie)) {
         (State::Doomed, _) => return Fate::Lost(Loss::Doomed),
         (State::Finishing, _) => return Fate::Finish,
-        (State::Offered, Offers::Pending) => return Fate::NotOurs,
-        (State::Offered, Offers::Taken) | (State::Open, _) => {}
+        (State::Offered, _) if grounds.offers == Offers::Pending => return Fate::NotOurs,
+        (State::Offered, Some(State::Open | State::Leaving)) => return Fate::NotOurs,
+        (State::Leaving, Some(State::Open)) => return Fate::NotOurs,
+        (State::Open | State::Offered | State::Leaving, _) => {}
     }
     let there =
         |end: &baton_handoff::table::Endpoint| grounds.held.get(&end.number) == Some(&end.cookie);

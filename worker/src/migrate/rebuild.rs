@@ -24,19 +24,15 @@ pub struct Parts {
     pub inline: [Vec<u8>; 2],
 }
 
-/// The connection as if it had been frozen here.
+/// The connection as if it had been frozen here. Touches nothing: the parts may still be
+/// somebody else's.
 ///
 /// # Errors
-/// Why it cannot go on; its sockets are reset then, unless they are not its own.
+/// Why it cannot go on; the copies that came are closed.
 pub fn rebuild(record: &Record, parts: Parts) -> Result<Frozen, Loss> {
     let facts = (facts(&parts.client), facts(&parts.upstream));
     let (Ok(client), Ok(upstream)) = facts else { return Err(Loss::Gone) };
-    match judge(record, &client, &upstream) {
-        Ok(()) => {}
-        // Not this connection's sockets: none of our business.
-        Err(Loss::Gone) => return Err(Loss::Gone),
-        Err(loss) => return Err(give_up(parts, loss)),
-    }
+    judge(record, &client, &upstream)?;
     let Parts {
         client: client_fd,
         upstream: upstream_fd,
@@ -50,11 +46,7 @@ pub fn rebuild(record: &Record, parts: Parts) -> Result<Frozen, Loss> {
         (Ok(to_upstream), Ok(to_client)) => {
             Ok(Frozen { client: client_fd, upstream: upstream_fd, to_upstream, to_client })
         }
-        (Err(_), _) | (_, Err(_)) => {
-            abort(&client_fd);
-            abort(&upstream_fd);
-            Err(Loss::Contradiction)
-        }
+        (Err(_), _) | (_, Err(_)) => Err(Loss::Contradiction),
     }
 }
 
@@ -92,16 +84,4 @@ fn facts(socket: &OwnedFd) -> io::Result<SideFacts> {
         state: net::tcp_state(socket)?,
         error_pending: net::has_error(socket)?,
     })
-}
-
-fn give_up(parts: Parts, loss: Loss) -> Loss {
-    abort(&parts.client);
-    abort(&parts.upstream);
-    loss
-}
-
-fn abort(socket: &OwnedFd) {
-    if let Err(error) = net::abort(socket.as_fd()) {
-        tracing::debug!(%error, "cannot reset a connection that cannot go on");
-    }
 }

@@ -105,9 +105,14 @@ pub async fn recover(
         }
     }
     for number in 0..estates.len() {
-        let elsewhere = estates.iter().enumerate().filter(|(other, _)| *other != number);
-        let elsewhere: HashSet<u64> =
-            elsewhere.flat_map(|(_, estate)| cookies(&estate.entries)).collect();
+        let others = estates.iter().enumerate().filter(|(other, _)| *other != number);
+        let mut elsewhere = HashMap::new();
+        for (cookie, state) in others.flat_map(|(_, estate)| claims(&estate.entries)) {
+            // Open is the strongest claim.
+            if state == State::Open || !elsewhere.contains_key(&cookie) {
+                elsewhere.insert(cookie, state);
+            }
+        }
         let settled = estates[number].settle(owned, &elsewhere, &mut report, &mut deliver).await;
         if let Err(error) = settled {
             report.failures.push(error);
@@ -121,10 +126,13 @@ pub async fn recover(
     report
 }
 
-/// All sockets that records name.
-fn cookies(entries: &[Entry]) -> impl Iterator<Item = u64> {
+/// All sockets that records name, and what they say.
+fn claims(entries: &[Entry]) -> impl Iterator<Item = (u64, State)> {
     let records = entries.iter().filter_map(|entry| entry.found.ok());
-    records.flat_map(|record| [record.identity.client.cookie, record.identity.upstream.cookie])
+    records.flat_map(|record| {
+        let Identity { client, upstream, .. } = record.identity;
+        [(client.cookie, record.state), (upstream.cookie, record.state)]
+    })
 }
 
 /// One dead worker's table and keeper, opened.
@@ -159,11 +167,15 @@ impl Estate {
         };
         let (keeper, held) = match held.await {
             Ok(held) => held,
-            Err(error) => return Err((error, cookies(&entries).collect())),
+            Err(error) => {
+                // What it had only been offered may still be the offerer's.
+                let own = claims(&entries).filter(|(_, state)| *state != State::Offered);
+                return Err((error, own.map(|(cookie, _)| cookie).collect()));
+            }
         };
         let held = held.into_iter().map(|held| (held.number, held.cookie)).collect();
         for entry in &mut entries {
-            let stale = cookies(&[*entry]).any(|cookie| superseded.contains(&cookie));
+            let stale = claims(&[*entry]).any(|(cookie, _)| superseded.contains(&cookie));
             if let Ok(record) = &mut entry.found
                 && stale
             {
@@ -176,11 +188,11 @@ impl Estate {
     async fn settle(
         &mut self,
         owned: &mut HashSet<u64>,
-        elsewhere: &HashSet<u64>,
+        elsewhere: &HashMap<u64, State>,
         report: &mut Report,
         deliver: &mut impl AsyncFnMut(Vec<Rescued>),
     ) -> Result<(), RecoverError> {
-        let none = HashSet::new();
+        let none = HashMap::new();
         // With the table lost nothing is known about what its keeper holds, and what earlier
         // tables say may be out of date.
         let elsewhere = if self.remains.is_some() { elsewhere } else { &none };

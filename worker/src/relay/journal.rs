@@ -34,15 +34,8 @@ impl Journal {
     pub(super) fn begin(slot: Slot, flows: [(Direction, &Flow); 2]) -> Self {
         let journal = Self { slot: Some(slot) };
         for (direction, flow) in flows {
-            journal.pipe(direction, flow.pipe().map(|held| &held.pipe));
-            journal.settled(direction, flow);
-            journal.mode(direction, flow);
-            journal.moved(direction, flow);
-            if flow.eof_seen() {
-                journal.eof_seen(direction);
-            }
-            if flow.fin_sent() {
-                journal.fin_sent(direction);
+            if let Some(slot) = &journal.slot {
+                slot.track(way(direction), &flow.track());
             }
         }
         journal.state(State::Open);

@@ -1,6 +1,8 @@
 //! All there is to know about a connection between two polls.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use baton_handoff::table::{Busy, PipeNumbers, Slot, Track, Way};
 
 use crate::net::{self, Pipe};
 
@@ -110,6 +112,41 @@ impl Flow {
         self.pipe
     }
 
+    /// The pipe and the bytes in memory, when the rest of the state has been noted.
+    #[must_use]
+    pub fn into_parts(self) -> (Option<HeldPipe>, Vec<u8>) {
+        let Self { mut bytes, written, pipe, .. } = self;
+        bytes.drain(..written.min(bytes.len()));
+        (pipe, bytes)
+    }
+
+    /// Appends the bytes in memory to those in the pipe, as far as there is one with room.
+    pub fn stow(&mut self) {
+        let Some(held) = &mut self.pipe else { return };
+        let rest = self.bytes.get(self.written..).unwrap_or_default();
+        // An error is a full pipe: they stay where they are.
+        let stowed = if rest.is_empty() { 0 } else { net::fill(&held.pipe, rest).unwrap_or(0) };
+        held.held += stowed;
+        self.take(stowed);
+    }
+
+    /// What a record of the connection table says about it.
+    #[must_use]
+    pub fn track(&self) -> Track {
+        let pipe = self.pipe.as_ref().map(|held| PipeNumbers {
+            read: held.pipe.read_end().as_raw_fd(),
+            write: held.pipe.write_end().as_raw_fd(),
+        });
+        Track {
+            busy: if self.bytes().is_empty() { Busy::No } else { Busy::Memory },
+            splices: self.splices(),
+            eof_seen: self.eof_seen(),
+            fin_sent: self.fin_sent,
+            pipe,
+            total: self.total,
+        }
+    }
+
     /// The source's FIN has been read.
     #[must_use]
     pub fn eof_seen(&self) -> bool {
@@ -179,6 +216,12 @@ pub struct Frozen {
 }
 
 impl Frozen {
+    /// Writes into `slot` how far the connection has come; its state in the table stays.
+    pub fn note(&self, slot: &Slot) {
+        slot.track(Way::ToUpstream, &self.to_upstream.track());
+        slot.track(Way::ToClient, &self.to_client.track());
+    }
+
     /// Ends the connection: both peers see a reset.
     pub fn reset(self) {
         net::reset(self.client);

@@ -1,5 +1,6 @@
 use super::*;
-use crate::message::{WorkerId, samples};
+use crate::message::{MAX_INLINE_BYTES, NOWHERE, Offer, Peer, WorkerId, samples};
+use crate::table::PipeNumbers;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::net::SocketAddrV6;
@@ -11,7 +12,10 @@ fn there_is_a_sample_of_every_type_and_each_number_is_used_once() {
     assert_eq!(samples, kinds(to_worker::NAMES));
     let samples: Vec<_> = samples::to_supervisor().iter().map(Message::kind).collect();
     assert_eq!(samples, kinds(to_supervisor::NAMES));
-    let mut all = [kinds(to_worker::NAMES), kinds(to_supervisor::NAMES)].concat();
+    let samples: Vec<_> = samples::peer().iter().map(Message::kind).collect();
+    assert_eq!(samples, kinds(peer::NAMES));
+    let mut all =
+        [kinds(to_worker::NAMES), kinds(to_supervisor::NAMES), kinds(peer::NAMES)].concat();
     let count = all.len();
     all.sort_by_key(|kind| kind.0);
     all.dedup();
@@ -23,7 +27,8 @@ fn the_documentation_lists_every_type() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/handoff.md");
     let text = std::fs::read_to_string(path).unwrap();
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| `0x0")).collect();
-    let known: Vec<_> = to_worker::NAMES.iter().chain(to_supervisor::NAMES).collect();
+    let known: Vec<_> =
+        to_worker::NAMES.iter().chain(to_supervisor::NAMES).chain(peer::NAMES).collect();
     assert_eq!(rows.len(), known.len());
     for (row, (kind, name)) in rows.iter().zip(known) {
         assert!(row.starts_with(&format!("| `{:#06x}` | `{name}` |", kind.0)), "{row}");
@@ -38,6 +43,10 @@ fn every_type_belongs_to_its_direction_only() {
     }
     for message in samples::to_supervisor() {
         assert!(message.kind().belongs_to(Direction::ToSupervisor));
+        assert!(ToWorker::decode(message.kind(), &message.encode().unwrap()).is_none());
+    }
+    for message in samples::peer() {
+        assert!(message.kind().belongs_to(Direction::Peer));
         assert!(ToWorker::decode(message.kind(), &message.encode().unwrap()).is_none());
     }
 }
@@ -57,6 +66,8 @@ fn only_signs_of_life_questions_and_refusals_may_be_skipped() {
         ),
         "{skipped:?}"
     );
+    let skipped: Vec<_> = samples::peer().into_iter().filter(|m| !m.mandatory()).collect();
+    assert!(matches!(skipped[..], [Peer::Nak(_)]), "{skipped:?}");
 }
 
 #[test]
@@ -118,6 +129,24 @@ fn the_scope_of_a_link_local_address_travels() {
     };
     let again = ListenerWanted::from(WantedOnTheWire::from(&wanted));
     assert_eq!(again, wanted);
+}
+
+#[test]
+fn an_offer_beyond_its_bounds_is_refused() {
+    let Peer::Offer(sample) = samples::peer().remove(1) else { panic!("the second is an offer") };
+    let refusal = |connections| {
+        let offer = Peer::Offer(Offer { connections });
+        let decoded = Peer::decode(offer.kind(), &offer.encode().unwrap()).unwrap();
+        decoded.unwrap_err().to_string()
+    };
+    let one = &sample.connections[0];
+    assert_eq!(refusal(vec![one.clone(); 65]), "more connections than one offer may have");
+    let mut piped = one.clone();
+    piped.record.to_client.pipe = Some(PipeNumbers { read: NOWHERE, write: NOWHERE });
+    assert_eq!(refusal(vec![piped; 51]), "more descriptors than one offer may have");
+    let mut long = one.clone();
+    long.inline[1] = vec![0; MAX_INLINE_BYTES + 1];
+    assert_eq!(refusal(vec![long]), "more bytes than may travel inside an offer");
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -218,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bodies_never_panic(number in 0u16..12, high in 1u16..3, body: Vec<u8>) {
+    fn arbitrary_bodies_never_panic(number in 0u16..12, high in 1u16..4, body: Vec<u8>) {
         let kind = (high << 8 | number).to_le_bytes();
         crate::fuzz::body(&[&kind[..], &body].concat());
     }

@@ -4,8 +4,10 @@
 //! the files of new types; existing ones are never overwritten.
 
 use super::*;
+use crate::bundle::DescriptorKind;
 use crate::message::samples;
 use std::collections::BTreeSet;
+use std::net::TcpStream;
 use std::path::PathBuf;
 
 fn folder() -> PathBuf {
@@ -27,14 +29,21 @@ where
     In: Message,
 {
     let listening: Vec<_> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let connected: Vec<_> =
+        listening.iter().map(|at| TcpStream::connect(at.local_addr().unwrap()).unwrap()).collect();
     for message in messages {
         let name = format!("{direction}.{}.bin", message.kind());
-        let fds: Vec<_> =
-            listening.iter().take(message.carries().least).map(|fd| fd.as_fd()).collect();
+        let all: Vec<BorrowedFd<'_>> = match message.carries().kind {
+            DescriptorKind::Connection => connected.iter().map(|fd| fd.as_fd()).collect(),
+            DescriptorKind::Listener | DescriptorKind::Region => {
+                listening.iter().map(|fd| fd.as_fd()).collect()
+            }
+        };
+        let fds = &all[..message.carries().least];
 
         let (near, far) = pair().unwrap();
         let sender = End::<Out, In>::resume(near, Version(1)).unwrap();
-        sender.send_as(Transaction(0x1122), &message, &fds).await.unwrap();
+        sender.send_as(Transaction(0x1122), &message, fds).await.unwrap();
         let mut packet = vec![0; MAX_PACKET];
         let len = UnixDatagram::from(far).recv(&mut packet).unwrap();
         packet.truncate(len);
@@ -58,6 +67,7 @@ async fn every_message_has_the_bytes_that_earlier_releases_know() {
     both_ways::<ToWorker, ToSupervisor>("to_worker", samples::to_worker(), &mut names).await;
     both_ways::<ToSupervisor, ToWorker>("to_supervisor", samples::to_supervisor(), &mut names)
         .await;
+    both_ways::<Peer, Peer>("peer", samples::peer(), &mut names).await;
     let files: BTreeSet<String> = std::fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

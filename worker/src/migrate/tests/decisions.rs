@@ -143,7 +143,7 @@ fn held(numbers: impl IntoIterator<Item = i32>) -> HashMap<i32, u64> {
 
 fn decide(entries: &[Entry], held: &HashMap<i32, u64>, owned: &[u64], offers: Offers) -> Plan {
     let owned: HashSet<u64> = owned.iter().copied().collect();
-    let elsewhere = HashSet::from([cookie(55)]);
+    let elsewhere = HashMap::from([(cookie(55), State::Open)]);
     plan(entries, &Grounds { held, owned: &owned, elsewhere: &elsewhere, died_at: DIED, offers })
 }
 
@@ -212,6 +212,39 @@ fn what_others_own_is_left_alone() {
     let plan = decide(&[entry(0, offered)], &held([10, 11]), &[], Offers::Pending);
     assert_eq!(plan, Plan::default());
     assert_eq!(one(offered).fetch.len(), 1, "with the offerer gone it is ours");
+}
+
+#[test]
+fn between_an_offer_and_its_end_exactly_one_of_two_dead_workers_records_counts() {
+    let both = held([10, 11]);
+    let counts = |here, there: Option<State>| {
+        let record = Record { state: here, ..record(1) };
+        let elsewhere =
+            there.map(|state| HashMap::from([(cookie(10), state), (cookie(11), state)]));
+        let grounds = Grounds {
+            held: &both,
+            owned: &HashSet::new(),
+            elsewhere: &elsewhere.unwrap_or_default(),
+            died_at: DIED,
+            offers: Offers::Taken,
+        };
+        let plan = plan(&[entry(0, record)], &grounds);
+        assert!(plan.reset.is_empty(), "whichever counts, the sockets are needed");
+        plan.fetch.len()
+    };
+    use State::{Leaving, Offered, Open};
+    // The offerer's state, and the other's.
+    for (from, to) in [
+        (Some(Open), Some(Offered)),
+        (Some(Leaving), Some(Offered)),
+        (Some(Leaving), None),
+        (Some(Leaving), Some(Open)),
+        (None, Some(Offered)),
+        (None, Some(Open)),
+    ] {
+        let count = |here: Option<State>, there| here.map_or(0, |here| counts(here, there));
+        assert_eq!(count(from, to) + count(to, from), 1, "{from:?} {to:?}");
+    }
 }
 
 #[test]

@@ -155,9 +155,10 @@ fn both(
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| {
-            let sent = write_all(stream, out, chunk, early, shared);
-            ended.store(sent.is_some(), Ordering::SeqCst);
-            sent
+            let position = write_all(stream, out, chunk, early, shared)?;
+            // Noted first, for the other thread may see what comes of it at once.
+            ended.store(true, Ordering::SeqCst);
+            stream.shutdown(Shutdown::Write).ok().map(|()| position)
         });
         let got = read_all(stream, into, read, shared, &ended);
         Half { sent: sent.join().unwrap(), got }
@@ -190,7 +191,7 @@ fn write_all(
         }
         position = end;
     }
-    stream.shutdown(Shutdown::Write).ok().map(|()| position)
+    Some(position)
 }
 
 fn read_all(

@@ -143,11 +143,16 @@ impl Boost {
         true
     }
 
-    /// How long the cached line may stay silent: not so long that the others have no time left.
-    /// With a hedge they are not left waiting, and the line keeps the whole time.
+    /// How long the cached line may stay silent: not so long that the others have no time left,
+    /// but no less than twice its usual time. With a hedge they are not left waiting, and the line
+    /// keeps the whole time.
     fn patience(&self, cached: LineIndex, now: Moment) -> Moment {
         let others = self.hedge.is_none() && self.flights.open(now).any(|line| line != cached);
-        if others { walk::share(self.deadline, 2, now) } else { self.deadline }
+        if !others {
+            return self.deadline;
+        }
+        let usual = Duration::from_nanos(self.flights.lines.line(cached).ewma_nanos());
+        walk::share(self.deadline, 2, now).max(now.after(2 * usual)).min(self.deadline)
     }
 
     pub(super) fn on(&mut self, event: Event, now: Moment, out: &mut Steps) {

@@ -158,6 +158,16 @@ fn b9_a_cached_line_that_stays_silent_leaves_half_of_the_time_to_the_others() {
 }
 
 #[test]
+fn b9_a_cached_line_that_is_usually_slow_keeps_twice_its_usual_time() {
+    let mut bench = boost(2);
+    bench.run(|_| Does::Connects(900));
+    assert_eq!(bench.run(|_| Does::Connects(1700)).dials[0].deadline, 1800);
+    let mut bench = boost(2);
+    bench.run(|_| Does::Connects(1600));
+    assert_eq!(bench.run(|_| Does::Connects(1600)).dials[0].deadline, 3000);
+}
+
+#[test]
 fn b9_a_cached_line_without_others_has_the_whole_time() {
     let mut bench = boost(1);
     bench.run(|_| Does::Connects(5));

@@ -83,6 +83,20 @@ fn a2_the_environment_names_the_file_and_an_empty_variable_counts_as_unset() {
 }
 
 #[test]
+fn a1_a_file_named_on_the_command_line_beats_the_environment() {
+    let scratch = Scratch::new();
+    let file = scratch.file("good.json", GOOD).display().to_string();
+    let outcome: Outcome = baton()
+        .args(["check", "--config", &file])
+        .env("BATON_CONFIG", "/nonexistent")
+        .env("MOTO_CONFIG", "/nonexistent")
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!((outcome.code, outcome.stdout), (0, format!("config ok: {file} (1 rule)\n")));
+}
+
+#[test]
 fn a4_the_version_prints_and_leaves() {
     let outcome = run(&["--version"]);
     assert_eq!(outcome.code, 0);

@@ -183,3 +183,41 @@ fn a81_a_relay_that_breaks_in_the_middle_is_not_the_lines_fault() {
     assert_eq!(instance.metric("baton_route_circuit_open"), 0.0);
     instance.stop();
 }
+
+#[test]
+fn a17_a_retired_generation_probes_nobody_while_its_connections_drain() {
+    let loopback = Loopback::unique();
+    let watched = Upstream::echo(loopback.next());
+    let clock = Upstream::echo(loopback.next());
+    let [entry, other] = std::array::from_fn(|_| loopback.next());
+    let rule = |name: &str, entry: SocketAddr, target: &Upstream, checked: bool| {
+        let mut rule = json!({ "name": name, "listen": entry.to_string(), "mode": "normal",
+                               "targets": [{ "address": target.address().to_string() }] });
+        if checked {
+            rule["healthCheck"] = json!({ "type": "tcp", "interval": 250 });
+        }
+        rule
+    };
+    let config = |checked: bool| json!({ "rules": [rule("r", entry, &watched, checked), rule("clock", other, &clock, true)] });
+    let instance = Instance::start(&config(true));
+    let mut held = TcpStream::connect(entry).unwrap();
+    held.write_all(b"x").unwrap();
+    held.read_exact(&mut [0; 1]).unwrap();
+    until("probes run", || (watched.accepted() >= 3).then_some(()));
+    instance.configure(&config(false));
+    instance.expect_ok(&["reload"]);
+    // A probe that was under way may still arrive; after that, the other rule tells the time.
+    let rounds = |count: u64| {
+        let start = clock.accepted();
+        until("other probes go on", || (clock.accepted() >= start + count).then_some(()));
+    };
+    rounds(2);
+    let before = watched.accepted();
+    rounds(5);
+    assert_eq!(watched.accepted(), before);
+    assert_eq!(instance.metric("baton_routing_retired_generations"), 1.0);
+    held.write_all(b"y").unwrap();
+    held.read_exact(&mut [0; 1]).unwrap();
+    drop(held);
+    instance.stop();
+}

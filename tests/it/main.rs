@@ -20,6 +20,7 @@ mod admission;
 mod boost;
 mod cli;
 mod conformance;
+mod container;
 mod crash;
 mod databases;
 mod dependencies;

@@ -1,10 +1,13 @@
 //! The PROXY protocol, in from trusted hops and out to upstreams.
 
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Instance, Loopback, Upstream, converse, deliver, until};
+use crate::harness::{
+    Instance, Loopback, Program, Scratch, Upstream, converse, deliver, missing, until,
+};
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
@@ -209,4 +212,57 @@ fn b14_a_header_has_one_family_whatever_the_upstreams_is() {
     let four = told((loopback.ip(), port).into());
     assert!(four.starts_with(&format!("u:PROXY TCP4 127.0.0.1 {} ", loopback.ip())), "{four}");
     instance.stop();
+}
+
+#[test]
+fn a112_a115_haproxy_in_front_and_nginx_behind_agree_about_the_client() {
+    const TEST: &str = "a112_a115_haproxy_and_nginx";
+    if missing(TEST, &["haproxy", "nginx", "curl"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let loopback = Loopback::unique();
+    let [front, entry, web] = std::array::from_fn(|_| loopback.next());
+    let nginx = format!(
+        "daemon off; master_process off; pid {dir}/nginx.pid; error_log stderr;\n\
+         events {{}}\n\
+         http {{ access_log off; client_body_temp_path {dir}/a; proxy_temp_path {dir}/b;\n\
+         fastcgi_temp_path {dir}/c; uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;\n\
+         server {{ listen {web} proxy_protocol;\n\
+         return 200 \"$proxy_protocol_addr to $proxy_protocol_server_port\"; }} }}\n",
+        dir = scratch.path().display()
+    );
+    let file = scratch.file("nginx.conf", nginx);
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(scratch.path()).args(["-e", "stderr", "-c"]).arg(file);
+    let _nginx = Program::start(&scratch, "nginx", &mut command);
+    until("nginx listens", || TcpStream::connect(web).ok());
+    for (accepted, sent) in [("send-proxy", "v2"), ("send-proxy-v2", "v1")] {
+        let haproxy = format!(
+            "defaults\n mode tcp\n timeout connect 10s\n timeout client 1m\n timeout server 1m\n\
+             listen it\n bind {front}\n server baton {entry} {accepted}\n"
+        );
+        let file = scratch.file("haproxy.cfg", haproxy);
+        let mut command = Command::new("haproxy");
+        command.arg("-db").arg("-f").arg(file);
+        let haproxy = Program::start(&scratch, "haproxy", &mut command);
+        until("haproxy listens", || TcpStream::connect(front).ok());
+        let instance = Instance::start(&json!({ "rules": [
+            { "name": "r", "listen": entry.to_string(), "mode": "normal",
+              "proxyProtocol": { "accept": true, "trustedCIDRs": ["127.0.0.0/8"], "send": sent },
+              "targets": [{ "address": web.to_string() }] }]}));
+        let output = Command::new("curl")
+            .args(["-sS", "--noproxy", "*", "--interface", "127.0.0.77"])
+            .arg(format!("http://{front}/"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(
+            said,
+            format!("127.0.0.77 to {}", front.port()),
+            "{accepted}, {sent}: {output:?}"
+        );
+        instance.stop();
+        drop(haproxy);
+    }
 }

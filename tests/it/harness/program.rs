@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::scratch::Scratch;
+use super::wait::PATIENCE;
 
 /// Whether a tool is missing here; says which on the terminal, as the reason why `test` is skipped.
 pub(crate) fn missing(test: &str, tools: &[&str]) -> bool {
@@ -55,10 +57,15 @@ impl Drop for Program {
         if std::thread::panicking() {
             eprintln!("--- {} ---\n{}", self.log.display(), self.said());
         }
-        // QUIT is what ends PostgreSQL together with its children; others end by it too.
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap());
-        let _gone = kill(pid, Signal::SIGQUIT);
-        let _reaped = self.child.wait();
+        let _gone = kill(pid, Signal::SIGTERM);
+        let start = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if start.elapsed() > PATIENCE {
+                let _gone = self.child.kill();
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
     }
 }
 

@@ -221,3 +221,32 @@ fn a17_a_retired_generation_probes_nobody_while_its_connections_drain() {
     drop(held);
     instance.stop();
 }
+
+#[test]
+fn b15_b21_failed_connections_are_told_at_most_once_a_second_with_how_many_were_not() {
+    let loopback = Loopback::unique();
+    let entry = loopback.next();
+    let instance = start(entry, "normal", &[loopback.next()], json!({}));
+    let begun = Instant::now();
+    let count = 200;
+    for _ in 0..count {
+        assert!(hear(entry).is_err());
+    }
+    let seconds = begun.elapsed().as_secs();
+    let told: Vec<Value> = instance
+        .log()
+        .lines()
+        .filter(|line| line.contains("connection failed"))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let lines = u64::try_from(told.len()).unwrap();
+    assert!((1..=seconds + 2).contains(&lines), "{lines} lines in {seconds} s");
+    for line in &told {
+        assert_eq!((&line["ruleName"], &line["level"]), (&json!("r"), &json!("WARN")));
+        assert!(line["remoteAddr"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+        assert!(["all_failed", "none_usable"].contains(&line["reason"].as_str().unwrap()));
+    }
+    let left_out: u64 = told.iter().map(|line| line["left_out"].as_u64().unwrap()).sum();
+    assert!(lines + left_out <= count);
+    instance.stop();
+}

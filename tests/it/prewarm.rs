@@ -39,3 +39,41 @@ fn clients_get_idle_connections_and_an_upgrade_makes_its_own() {
     exchange();
     instance.stop();
 }
+
+#[test]
+fn a107_a108_an_open_breaker_empties_the_pool_and_its_probe_is_a_fresh_dial() {
+    let loopback = Loopback::unique();
+    let address = loopback.next();
+    let upstream = Upstream::echo(address);
+    let entry = loopback.next();
+    let instance = Instance::start(&json!({ "rules": [
+        { "name": "r", "listen": entry.to_string(), "mode": "boost", "prewarm": true,
+          "targets": [{ "address": address.to_string() }] }]}));
+    let idle = |wanted: f64| {
+        until("the pool is as it should be", || {
+            (instance.metric("baton_prewarm_idle") == wanted).then_some(())
+        });
+    };
+    idle(4.0);
+    // Nothing listens any more, but what is idle lives on; a cold race does not take of it.
+    drop(upstream);
+    for _ in 0..3 {
+        assert!(TcpStream::connect(entry).unwrap().read(&mut [0; 1]).is_err());
+    }
+    until("the breaker is open", || {
+        (instance.metric("baton_route_circuit_open") == 1.0).then_some(())
+    });
+    idle(0.0);
+    assert_eq!(instance.metric("baton_prewarm_desired"), 0.0);
+
+    let upstream = Upstream::echo(address);
+    let served = until("the probe is let through", || {
+        let mut stream = TcpStream::connect(entry).unwrap();
+        let answered = stream.write_all(b"x").and_then(|()| stream.read_exact(&mut [0; 1]));
+        answered.ok().map(|()| stream)
+    });
+    assert_eq!(instance.metric("baton_dial_success_total"), 1.0);
+    idle(4.0);
+    drop((served, upstream));
+    instance.stop();
+}

@@ -189,3 +189,69 @@ fn b19_an_address_that_the_old_socket_still_holds_refuses_the_reload() {
     assert_eq!(ask(entry), "here", "what ran goes on");
     instance.stop();
 }
+
+#[test]
+fn a_reload_that_needs_more_descriptors_than_there_are_hurts_nobody() {
+    let loopback = Loopback::unique();
+    let echo = Upstream::echo(loopback.next());
+    let entry = loopback.next();
+    let mut config = json!({
+        "supervisor": { "workerThreads": 2 },
+        "rules": [rule("r", entry, echo.address())]
+    });
+    let mut limited = std::process::Command::new("prlimit");
+    limited.args(["--nofile=64:64", "--"]).arg(crate::harness::baton().get_program());
+    let instance = Instance::launch(&config, limited);
+    instance.wait_for("a serving worker", |status| {
+        (status["workers"][0]["role"] == "serving").then_some(())
+    });
+    let worker = instance.serving();
+    let streams = Streams::open(entry, 1);
+    for more in [12, 20, 40] {
+        for number in 0..more {
+            let extra = rule(&format!("r{more}-{number}"), loopback.next(), echo.address());
+            config["rules"].as_array_mut().unwrap().push(extra);
+        }
+        instance.configure(&config);
+        let outcome = instance.run(&["reload"]);
+        assert!(outcome.code <= 1, "{outcome:?}");
+        streams.wait_frames(10);
+        assert_eq!(instance.serving(), worker, "{outcome:?}");
+    }
+    for result in streams.finish() {
+        assert!(result.unwrap() > 0);
+    }
+    instance.stop();
+}
+
+#[test]
+fn a_client_that_never_stops_reloading_is_served_and_costs_nobody_a_connection() {
+    use baton_supervisor::control::client::Conversation;
+    use baton_supervisor::control::protocol::{Request, Response};
+
+    let loopback = Loopback::unique();
+    let echo = Upstream::echo(loopback.next());
+    let entry = loopback.next();
+    let instance = Instance::start(&json!({ "rules": [rule("r", entry, echo.address())] }));
+    let worker = instance.serving();
+    let streams = Streams::open(entry, 1);
+    for _ in 0..1000 {
+        let mut conversation =
+            Conversation::start(&instance.runtime_dir(), &Request::Reload).unwrap();
+        loop {
+            match conversation.next_response().unwrap() {
+                Response::Done(done) => {
+                    assert!(done.ok, "{done:?}");
+                    break;
+                }
+                Response::Progress { .. } => {}
+                other @ (Response::Status(_) | Response::Answer { .. }) => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(instance.serving(), worker);
+    for result in streams.finish() {
+        assert!(result.unwrap() > 0);
+    }
+    instance.stop();
+}

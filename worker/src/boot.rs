@@ -363,6 +363,9 @@ impl<'l> Worker<'l> {
             Action::Compile(prepare) => self.compile(prepare),
             Action::TakeListeners => self.take_listeners(),
             Action::DropPending => self.drop_pending(),
+            Action::Build(generation) => {
+                self.build(generation).map_err(|error| unserved(generation, error))?;
+            }
             Action::Serve(generation) => {
                 self.publish(generation).await.map_err(|error| unserved(generation, error))?;
             }
@@ -397,7 +400,7 @@ impl<'l> Worker<'l> {
         self.compiling = None;
         self.arrived.clear();
         if let Some(service) = &mut self.service {
-            service.listeners().drop_pending();
+            service.drop_pending();
         }
     }
 
@@ -441,14 +444,25 @@ impl<'l> Worker<'l> {
         }
     }
 
-    /// Switches to the pending generation.
-    async fn publish(&mut self, number: Number) -> Result<(), ServeError> {
+    /// Makes the pending generation.
+    fn build(&mut self, number: Number) -> Result<(), ServeError> {
         let draft = self.draft.take().filter(|draft| draft.number() == number);
         let (Some(service), Some(draft)) = (&mut self.service, draft) else {
             return Err(ServeError::Unprepared(format!("generation {} is gone", number.0)));
         };
-        self.lifecycle.set_orphan_drain(draft.config().supervisor.drain_timeout);
-        service.publish(draft).await
+        service.build(draft)
+    }
+
+    /// Switches to the generation that was built.
+    async fn publish(&mut self, number: Number) -> Result<(), ServeError> {
+        let Some(service) = &mut self.service else {
+            return Err(ServeError::Unprepared(format!("generation {} is gone", number.0)));
+        };
+        service.publish(number).await?;
+        if let Some(limit) = service.drain_timeout() {
+            self.lifecycle.set_orphan_drain(limit);
+        }
+        Ok(())
     }
 
     async fn resume(&mut self) -> Result<(), ServeError> {

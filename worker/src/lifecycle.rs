@@ -115,8 +115,10 @@ pub(crate) enum Action {
     TakeListeners,
     /// Drop the pending generation and every descriptor that only it needed.
     DropPending,
-    /// Publish the pending generation and accept for it; on failure report `ServiceFailed`
-    /// and skip the actions that follow.
+    /// Make everything of the pending generation that can be made before it serves; on failure
+    /// report `ServiceFailed` and skip the actions that follow.
+    Build(Generation),
+    /// Publish the built generation and accept for it; failure as with `Build`.
     Serve(Generation),
     /// Poll the listeners of the published generation again; failure as with `Serve`.
     Resume(Generation),
@@ -330,6 +332,7 @@ impl Lifecycle {
         if last {
             if missing.is_empty() {
                 self.pending = Pending::Ready(generation);
+                actions.push(Action::Build(generation));
                 actions.push(Action::Send(ToSupervisor::Ready(generation)));
             } else {
                 let problems = missing
@@ -488,7 +491,9 @@ impl Lifecycle {
             // The driver has put everything back.
             self.phase = self.fallback;
         }
-        vec![Action::Warn(problem.clone()), refused(generation, vec![problem])]
+        let mut actions = self.drop_pending();
+        actions.extend([Action::Warn(problem.clone()), refused(generation, vec![problem])]);
+        actions
     }
 
     fn finish(&mut self) -> Vec<Action> {

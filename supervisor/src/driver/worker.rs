@@ -62,9 +62,11 @@ impl Live {
         let end = Rc::new(end);
         let (outbox, parcels) = mpsc::unbounded_channel();
         let questions = Questions::default();
-        let reading = read(id, Rc::clone(&end), questions.clone(), events.clone(), clock);
-        let reader = spawn_local(reading);
-        let writer = spawn_local(write(id, end, parcels, events.clone()));
+        let rate = Rc::new(Rate::new(clock.now()));
+        let heard =
+            Heard { worker: id, questions: questions.clone(), rate: Rc::clone(&rate), clock };
+        let reader = spawn_local(read(heard, Rc::clone(&end), events.clone()));
+        let writer = spawn_local(write(id, end, parcels, rate, events.clone()));
         let tasks = [reader.abort_handle(), writer.abort_handle()];
         let Launched { pid, exit, signals } = launched;
         let events = events.clone();
@@ -109,14 +111,16 @@ async fn last_words(id: WorkerId, reader: JoinHandle<()>) {
     }
 }
 
-async fn read(
+/// What a worker's messages are held against.
+struct Heard {
     worker: WorkerId,
-    end: Rc<SupervisorEnd>,
     questions: Questions,
-    events: mpsc::Sender<Event>,
+    rate: Rc<Rate>,
     clock: Clock,
-) {
-    let mut rate = Rate::new(clock.now());
+}
+
+async fn read(heard: Heard, end: Rc<SupervisorEnd>, events: mpsc::Sender<Event>) {
+    let Heard { worker, questions, rate, clock } = heard;
     loop {
         let received = end.recv().await;
         // What was asked for is no flood, however many ask.
@@ -152,9 +156,11 @@ async fn write(
     worker: WorkerId,
     end: Rc<SupervisorEnd>,
     mut parcels: mpsc::UnboundedReceiver<Parcel>,
+    rate: Rc<Rate>,
     events: mpsc::Sender<Event>,
 ) {
     while let Some(parcel) = parcels.recv().await {
+        rate.expect_answers();
         match deliver(&end, &parcel).await {
             Ok(()) => {}
             // The reader sees it too, and says it.

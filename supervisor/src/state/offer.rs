@@ -321,7 +321,10 @@ impl State {
     pub(super) fn refused(&mut self, turn: &mut Turn, id: WorkerId, refused: Refused) {
         let awaited = self.transition.as_ref().is_some_and(|t| {
             t.offers(id, refused.generation)
-                && matches!(t.step, Step::Planning | Step::Binding | Step::Readying)
+                && matches!(
+                    t.step,
+                    Step::Planning | Step::Binding | Step::Readying | Step::Activating
+                )
         });
         if !awaited {
             return Self::dropped(turn, id, "Refused");

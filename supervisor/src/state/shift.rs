@@ -19,9 +19,11 @@ impl State {
         else {
             return Self::dropped(turn, id, "Ready");
         };
-        // A fresh worker that is slow to accept is put down, and nothing is lost. One that also
-        // serves cannot be doubted and kept: it may have switched already. So it gets more time.
-        let limit = if transition.in_place { self.settings.ready_timeout } else { limits::SHIFT };
+        // A fresh worker that is slow to accept is put down, and nothing is lost while another one
+        // serves. One that also serves cannot be doubted and kept: it may have switched already;
+        // and nothing is gained by killing the only one there is. So these get more time.
+        let spare = !transition.in_place && self.serving.is_some();
+        let limit = if spare { limits::SHIFT } else { self.settings.ready_timeout };
         let deadline = Some(turn.now.after(limit.max(limits::SHIFT)));
         let text = format!("worker {} takes over with generation {}", id.0, generation.0);
         self.enter(turn, Step::Activating, deadline, text);

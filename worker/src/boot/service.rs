@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use baton_config::model::Config;
 use baton_handoff::message::{Generation as Number, ListenerKey, Pulse};
@@ -52,6 +53,8 @@ pub(super) struct Service {
     shards: Shards,
     broken: mpsc::UnboundedReceiver<String>,
     listeners: Listeners,
+    /// Ready to be published.
+    built: Option<Generation>,
     /// Earlier generations; alive as long as a connection holds them.
     retired: Rc<RefCell<Vec<Weak<Generation>>>>,
     /// What is done for the published generation.
@@ -92,6 +95,7 @@ impl Service {
             shards,
             broken,
             listeners: Listeners::default(),
+            built: None,
             retired,
             upkeep: None,
             admin: None,
@@ -145,13 +149,34 @@ impl Service {
         }
     }
 
-    /// Switches to a prepared generation.
-    pub(super) async fn publish(&mut self, draft: Blueprint) -> Result<(), ServeError> {
+    /// Makes a generation whose sockets are all held, so that switching to it is quick: the lines
+    /// and series of thousands of targets take a while.
+    pub(super) fn build(&mut self, draft: Blueprint) -> Result<(), ServeError> {
         let before = self.published();
-        let admin = blueprint::admin_key(draft.config());
-        let generation = draft
-            .build(&self.process, &mut self.listeners, before.as_deref())
-            .map_err(ServeError::Unprepared)?;
+        let built = draft.build(&self.process, &mut self.listeners, before.as_deref());
+        self.built = Some(built.map_err(ServeError::Unprepared)?);
+        Ok(())
+    }
+
+    /// Forgets what was prepared.
+    pub(super) fn drop_pending(&mut self) {
+        self.built = None;
+        self.listeners.drop_pending();
+    }
+
+    /// The drain limit of what serves.
+    pub(super) fn drain_timeout(&self) -> Option<Duration> {
+        Some(self.published()?.config().supervisor.drain_timeout)
+    }
+
+    /// Switches to the generation that was built.
+    pub(super) async fn publish(&mut self, number: Number) -> Result<(), ServeError> {
+        let built = self.built.take().filter(|built| built.number() == number);
+        let Some(generation) = built else {
+            return Err(ServeError::Unprepared(format!("generation {} is gone", number.0)));
+        };
+        let before = self.published();
+        let admin = blueprint::admin_key(generation.config());
         let pending: Vec<_> = self.listeners.pending(&admin).collect();
         if let Err(error) = self.shards.register(&pending).await {
             // Whatever was registered is not published, so following lets go of it.

@@ -84,7 +84,7 @@ fn a_fresh_worker_is_led_from_hello_to_active() {
     assert_eq!(machine.on(listeners(G1, &["a"], false), START), [Action::TakeListeners]);
     assert_eq!(
         machine.on(listeners(G1, &["b"], true), START),
-        [Action::TakeListeners, Action::Send(ToSupervisor::Ready(G1))]
+        [Action::TakeListeners, Action::Build(G1), Action::Send(ToSupervisor::Ready(G1))]
     );
     assert_eq!(
         machine.on(Event::Activate(G1), START),

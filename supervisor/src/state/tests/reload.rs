@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use baton_handoff::message::{Generation, Nak, ToSupervisor};
+use baton_handoff::message::{Generation, Nak, Refused, ToSupervisor};
 
 use super::world::{Habit, Opinion, READY, World};
 use crate::action::{Action, Kind, Notify, Order, Outcome};
@@ -97,6 +97,25 @@ fn a_worker_that_hangs_over_a_reload_is_kept_and_its_late_ready_is_ignored() {
     world.say(1, ToSupervisor::Ready(Generation(2)));
     world.settle();
     assert_eq!(world.generation(), 3, "the number of the unanswered offer is not used again");
+    world.check_quiet();
+}
+
+#[test]
+fn a_worker_that_cannot_switch_and_says_so_serves_on() {
+    let mut world = World::serving();
+    world.config = ["a", "c"].into();
+    world.habits(1).activate = Habit::Ignores;
+    let id = world.ask(Request::Reload);
+    world.pass(Duration::from_secs(1));
+    let refused = Refused {
+        generation: Generation(2),
+        problems: vec!["cannot poll the listeners: Too many open files".into()],
+    };
+    world.say(1, ToSupervisor::Refused(refused));
+    world.settle();
+    assert_eq!(world.report(id).problems, ["cannot poll the listeners: Too many open files"]);
+    assert_eq!((world.serving_id(), world.generation()), (Some(1), 1));
+    assert_eq!(world.closed(), ["c".to_owned()].into());
     world.check_quiet();
 }
 

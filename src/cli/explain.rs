@@ -43,7 +43,7 @@ pub(crate) struct ExplainArgs {
     /// A protocol that the client offers (mode `tls`); may be given several times.
     #[arg(long, value_name = "PROTOCOL")]
     alpn: Vec<String>,
-    /// A file with the client's first bytes (modes `regex` and `tls`).
+    /// A file with the client's first bytes, without a PROXY header (modes `regex` and `tls`).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sni", "alpn"])]
     bytes: Option<PathBuf>,
 }

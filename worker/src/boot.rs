@@ -322,7 +322,9 @@ impl<'l> Worker<'l> {
         let shards = shard_count(config);
         let connections = config.supervisor.max_connections;
         let listeners = blueprint.plan(false).listeners.len();
-        if let Some(text) = limits::shortage(self.descriptors, connections, listeners, shards) {
+        let idle = limits::idle_connections(config);
+        let text = limits::shortage(self.descriptors, connections, listeners, shards, idle);
+        if let Some(text) = text {
             tracing::warn!("{text}");
         }
         let region = self.region.take().ok_or("no metrics region was handed over")?;

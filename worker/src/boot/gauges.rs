@@ -28,6 +28,8 @@ pub(super) struct Gauges {
     generation: Gauge,
     retired: Gauge,
     dials: Gauge,
+    background: Gauge,
+    checks: Gauge,
     waiting: Gauge,
     _limits: [Gauge; 4],
     rules: Vec<RuleGauges>,
@@ -69,13 +71,16 @@ impl Gauges {
             gauge.set(places.into());
             gauge
         };
+        let taken = |class| lane.gauge(&catalog::DIAL_BULKHEAD_IN_FLIGHT, &[("class", class)]);
         let of_target = lane.gauge(&catalog::DIAL_BULKHEAD_TARGET_LIMIT, &[]);
         of_target.set(limits.target.into());
         Self {
             _build_info: build_info,
             generation: lane.gauge(&catalog::ROUTING_GENERATION, &[]),
             retired: lane.gauge(&catalog::ROUTING_RETIRED_GENERATIONS, &[]),
-            dials: lane.gauge(&catalog::DIAL_BULKHEAD_IN_FLIGHT, &[("class", "foreground")]),
+            dials: taken("foreground"),
+            background: taken("background"),
+            checks: taken("health"),
             waiting: lane.gauge(&catalog::DIAL_BULKHEAD_WAITING, &[]),
             _limits: [
                 limit("foreground", limits.process),
@@ -91,6 +96,8 @@ impl Gauges {
     pub(super) fn refresh(&mut self, process: &Process, retired: u32) {
         self.retired.set(retired.into());
         self.dials.set(process.bulkhead.in_use().into());
+        self.background.set(process.bulkhead.background_in_use().into());
+        self.checks.set(process.bulkhead.health_in_use().into());
         self.waiting.set(i64::try_from(process.bulkhead.waiting()).unwrap_or(i64::MAX));
         let Some(generation) = process.published.load_full() else { return };
         self.generation.set(i64::try_from(generation.number().0).unwrap_or(i64::MAX));

@@ -1,8 +1,12 @@
 //! The process's limit of open descriptors.
 
+use std::collections::BTreeSet;
 use std::io;
 
+use baton_config::model::Config;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::prewarm;
 
 /// Descriptors beside those of connections and listeners: runtimes, control, logs, dials that
 /// lose a race, pipes of busy directions.
@@ -17,17 +21,27 @@ pub(super) fn raise_descriptors() -> io::Result<u64> {
     Ok(hard)
 }
 
+/// The most idle connections that a configuration keeps ready.
+pub(super) fn idle_connections(config: &Config) -> usize {
+    let prewarmed = config.rules.iter().filter(|rule| rule.prewarm);
+    let targets: BTreeSet<String> = prewarmed
+        .flat_map(|rule| rule.targets.iter().map(|target| target.address.to_string()))
+        .collect();
+    targets.len() * prewarm::KEEP
+}
+
 /// What to tell the operator when the limit cannot hold the configured connections.
 pub(super) fn shortage(
     limit: u64,
     connections: u32,
     listeners: usize,
     shards: usize,
+    idle: usize,
 ) -> Option<String> {
-    let listeners = u64::try_from(listeners * (2 * shards + 1)).unwrap_or(u64::MAX);
-    let needed = (u64::from(connections) * 2).saturating_add(listeners).saturating_add(RESERVE);
+    let beside = u64::try_from(listeners * (2 * shards + 1) + idle).unwrap_or(u64::MAX);
+    let needed = (u64::from(connections) * 2).saturating_add(beside).saturating_add(RESERVE);
     (needed > limit).then(|| {
-        let room = limit.saturating_sub(listeners).saturating_sub(RESERVE) / 2;
+        let room = limit.saturating_sub(beside).saturating_sub(RESERVE) / 2;
         format!(
             "the limit of {limit} open descriptors holds about {room} of the {connections} \
              connections that supervisor.maxConnections allows; {needed} are needed"
@@ -41,12 +55,12 @@ mod tests {
 
     #[test]
     fn the_default_cap_fits_a_common_limit() {
-        assert_eq!(shortage(65_536, 4096, 10, 8), None);
+        assert_eq!(shortage(65_536, 4096, 10, 8, 1024), None);
     }
 
     #[test]
     fn a_limit_that_is_too_low_is_told_with_what_it_holds() {
-        let told = shortage(1024, 4096, 2, 2).unwrap();
+        let told = shortage(1024, 4096, 2, 2, 0).unwrap();
         assert!(told.contains("holds about 379 of the 4096"), "{told}");
         assert!(told.contains("8458 are needed"), "{told}");
     }

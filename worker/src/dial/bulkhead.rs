@@ -135,6 +135,18 @@ impl Bulkhead {
         self.in_use.load(Ordering::Relaxed)
     }
 
+    /// Background dials under way.
+    #[must_use]
+    pub fn background_in_use(&self) -> u32 {
+        taken(&self.background, self.limits.background)
+    }
+
+    /// Health checks under way.
+    #[must_use]
+    pub fn health_in_use(&self) -> u32 {
+        taken(&self.health, self.limits.health)
+    }
+
     /// Foreground dials that wait for a place.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -274,6 +286,11 @@ impl Drop for Permit {
             Place::Separate { .. } => {}
         }
     }
+}
+
+fn taken(places: &Semaphore, limit: u32) -> u32 {
+    let free = u32::try_from(places.available_permits()).unwrap_or(u32::MAX);
+    limit.saturating_sub(free)
 }
 
 fn enter(count: &AtomicU32, limit: u32) -> bool {

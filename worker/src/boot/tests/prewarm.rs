@@ -99,6 +99,29 @@ fn an_unhealthy_target_has_an_empty_pool_that_is_not_refilled() {
 }
 
 #[test]
+fn an_open_breaker_empties_the_pool_although_its_connections_live() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap();
+    let mut boss = Boss::greeted();
+    let address = boss.listen();
+    // A race always dials, so the breaker learns that nobody listens while idle ones are there.
+    let fields = r#""mode":"boost","prewarm":true"#;
+    boss.serve(1, &[rule_with("r", address, &[target], fields)]);
+    let idle: Vec<_> = (0..4).map(|_| listener.accept().unwrap().0).collect();
+    boss.metrics_until(|text| text.contains(&pool(target, "idle", 4)));
+    drop(listener);
+    for _ in 0..3 {
+        assert!(heard(address).is_err());
+    }
+    boss.metrics_until(|text| {
+        ["desired", "idle", "warming"].iter().all(|m| text.contains(&pool(target, m, 0)))
+    });
+    for mut stream in idle {
+        assert_eq!(end_of(&mut stream), Ok(0));
+    }
+}
+
+#[test]
 fn a_target_that_refuses_is_tried_again_with_pauses_and_counted() {
     let target = nobody();
     let mut boss = Boss::greeted();

@@ -4,7 +4,6 @@
 mod cli;
 mod demo;
 mod instance;
-mod logging;
 mod output;
 mod worker_role;
 

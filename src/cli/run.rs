@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use baton_config::model::Config;
+use baton_logging::Log;
 use baton_supervisor::{ConfigSource, Options};
 use clap::Args;
 
 use super::ConfigArg;
+use crate::instance;
 use crate::output::Failure;
-use crate::{instance, logging};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -37,7 +38,8 @@ pub(super) struct Checked {
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let Checked { name, text, config } = load(&args)?;
-    logging::start(config.log.level);
+    let log = Log::start()?;
+    log.set_level(config.log.level);
     let source = if args.listen.is_empty() {
         ConfigSource::File(std::path::absolute(name)?)
     } else {

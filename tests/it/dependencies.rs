@@ -3,9 +3,13 @@
 use std::process::Command;
 
 /// Package → what must not be among its normal dependencies.
-const FORBIDDEN: [(&str, &[&str]); 5] = [
+const FORBIDDEN: [(&str, &[&str]); 6] = [
     ("baton-config", &["tokio", "regex", "hyper", "baton-handoff", "baton-metrics"]),
     ("baton-handoff", &["baton-config", "baton-metrics", "regex", "hyper"]),
+    (
+        "baton-logging",
+        &["tokio", "baton-handoff", "baton-metrics", "baton-supervisor", "baton-worker"],
+    ),
     ("baton-metrics", &["tokio", "hyper", "baton-config", "baton-handoff"]),
     ("baton-supervisor", &["baton-worker", "regex", "hyper", "clap", "rustls", "hickory-resolver"]),
     ("baton-worker", &["baton-supervisor", "clap"]),

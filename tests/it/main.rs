@@ -27,6 +27,7 @@ mod dependencies;
 mod explain;
 mod forward;
 mod health;
+mod logs;
 mod names;
 mod prewarm;
 mod privilege;

@@ -16,6 +16,7 @@ use baton_handoff::message::{
     ToSupervisor, ToWorker,
 };
 use baton_handoff::{Received, RecvError, Transaction, WorkerEnd};
+use baton_logging::Log;
 use baton_metrics::Region;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -26,7 +27,6 @@ use crate::flow::Moment;
 use crate::generation::blueprint::{self, Blueprint, Drawn};
 use crate::inspect;
 use crate::lifecycle::{Action, Compiled, Event, Lifecycle};
-use crate::logging::Logging;
 use crate::net;
 use crate::shard::Gone;
 
@@ -50,7 +50,7 @@ const TICK: Duration = Duration::from_secs(1);
 ///
 /// `owns_process` is false in tests, where several workers and the test share one process:
 /// signals are then left alone.
-pub(crate) fn run(control: OwnedFd, logging: Option<&Logging>, owns_process: bool) -> ExitCode {
+pub(crate) fn run(control: OwnedFd, log: Option<&Log>, owns_process: bool) -> ExitCode {
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -59,7 +59,7 @@ pub(crate) fn run(control: OwnedFd, logging: Option<&Logging>, owns_process: boo
     let outcome = runtime.and_then(|runtime| {
         runtime.block_on(async {
             let signals = owns_process.then(Signals::install).transpose()?;
-            Ok(Worker::new(control, logging, signals)?.serve().await)
+            Ok(Worker::new(control, log, signals)?.serve().await)
         })
     });
     match outcome {
@@ -131,7 +131,7 @@ impl From<Gone> for ActError {
 struct Worker<'l> {
     end: WorkerEnd,
     lifecycle: Lifecycle,
-    logging: Option<&'l Logging>,
+    log: Option<&'l Log>,
     signals: Option<Signals>,
     descriptors: u64,
     /// The metrics region, until the service has it.
@@ -153,15 +153,11 @@ struct Worker<'l> {
 }
 
 impl<'l> Worker<'l> {
-    fn new(
-        control: OwnedFd,
-        logging: Option<&'l Logging>,
-        signals: Option<Signals>,
-    ) -> io::Result<Self> {
+    fn new(control: OwnedFd, log: Option<&'l Log>, signals: Option<Signals>) -> io::Result<Self> {
         Ok(Self {
             end: WorkerEnd::new(control)?,
             lifecycle: Lifecycle::new(),
-            logging,
+            log,
             signals,
             descriptors: limits::raise_descriptors()?,
             region: None,
@@ -316,8 +312,8 @@ impl<'l> Worker<'l> {
     /// Sets up what the first configuration decides for the life of the process.
     fn start(&mut self, blueprint: &Blueprint) -> Result<(), String> {
         let config = blueprint.config();
-        if let Some(logging) = self.logging {
-            logging.configure(&config.log).map_err(|error| error.to_string())?;
+        if let Some(log) = self.log {
+            log.configure(&config.log).map_err(|error| error.to_string())?;
         }
         let shards = shard_count(config);
         let connections = config.supervisor.max_connections;

@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use baton_handoff::message::{Generation, Prepare};
+use baton_logging::Log;
 
 pub mod accept;
 mod admin;
@@ -22,7 +23,7 @@ mod generation;
 mod inspect;
 pub mod keeper;
 mod lifecycle;
-mod logging;
+mod limiter;
 pub mod migrate;
 mod names;
 pub mod net;
@@ -55,11 +56,7 @@ pub fn check(source: &str, config: &[u8]) -> Result<(), Vec<String>> {
 /// 0 after an orderly drain; anything else means that the supervisor should look.
 #[must_use]
 pub fn run(control: OwnedFd) -> ExitCode {
-    let logging = logging::Logging::start();
-    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a fault of Baton")));
-    let code = boot::run(control, logging.as_ref(), true);
-    if let Some(logging) = &logging {
-        logging.flush();
-    }
-    code
+    // Serving without a log is better than not serving.
+    let log = Log::start().ok();
+    boot::run(control, log.as_ref(), true)
 }

@@ -1,6 +1,7 @@
 //! A running Baton: supervisor and workers, observed through its own commands.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
@@ -68,10 +69,20 @@ impl Instance {
     }
 
     /// As [`Self::launch`], in a scratch directory that was prepared.
-    pub(crate) fn launch_in(scratch: Scratch, config: &Value, mut command: Command) -> Self {
+    pub(crate) fn launch_in(scratch: Scratch, config: &Value, command: Command) -> Self {
+        let log = File::create(scratch.path().join("log")).unwrap();
+        Self::launch_logging(scratch, config, command, log.into())
+    }
+
+    /// As [`Self::launch_in`], with its standard streams written to `log`.
+    pub(crate) fn launch_logging(
+        scratch: Scratch,
+        config: &Value,
+        mut command: Command,
+        log: OwnedFd,
+    ) -> Self {
         let file = scratch.file("setting.json", config.to_string());
         let mark = scratch.path().display().to_string();
-        let log = File::create(scratch.path().join("log")).unwrap();
         let supervisor = command
             .args(["run".as_ref(), "--config".as_ref(), file.as_os_str()])
             .arg("--runtime-dir")

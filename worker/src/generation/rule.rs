@@ -15,7 +15,7 @@ use crate::classify::regex::Patterns;
 use crate::classify::tls::HelloParser;
 use crate::flow::Moment;
 use crate::generation::{Routing, RuleSeries};
-use crate::logging::Limiter;
+use crate::limiter::Limiter;
 use crate::names::Names;
 use crate::prewarm::Pools;
 use crate::process::Process;

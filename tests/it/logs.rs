@@ -32,9 +32,7 @@ fn setting() -> (Instance, SocketAddr, Upstream, PipeReader) {
 
 /// Everything that must go on: connections, a reload, the replacement of a dead worker, the end.
 fn live(mut instance: Instance, entry: SocketAddr) {
-    instance.wait_for("a serving worker", |status| {
-        status["workers"].as_array()?.iter().find(|worker| worker["role"] == "serving").map(|_| ())
-    });
+    instance.wait_serving();
     let storm = Storm::start(entry, 4);
     storm.wait_served(500);
     instance.expect_ok(&["reload"]);

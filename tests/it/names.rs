@@ -1,11 +1,15 @@
 //! Targets given by name.
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt as _;
 
+use nix::libc::O_NONBLOCK;
+use nix::sys::stat::Mode;
 use serde_json::{Value, json};
 
-use crate::harness::{Instance, Loopback, Upstream, hear, until};
+use crate::harness::{Instance, Loopback, Scratch, Upstream, baton, hear, until};
 
 fn config(entry: SocketAddr, port: u16, hosts: &[IpAddr], target: Value, rule: Value) -> Value {
     let mut target = target;
@@ -87,5 +91,39 @@ fn every_address_of_an_expanded_name_is_a_line_of_its_own() {
     drop(upstreams.remove(1));
     let after = shares(8);
     assert!(!after.contains_key("b") && after.len() == 2, "{after:?}");
+    instance.stop();
+}
+
+/// More names than there are threads to look them up on, each stuck in the resolver.
+#[test]
+fn a_dead_resolver_keeps_nobody_from_reloading_or_stopping() {
+    let loopback = Loopback::unique();
+    let upstream = Upstream::named(loopback.next(), "up");
+    let entry = loopback.next();
+    let scratch = Scratch::new();
+    // The system's resolver reads this file for a name without a dot (resolver(7)), and waits
+    // for somebody to open the other end.
+    let pipe = scratch.path().join("aliases");
+    nix::unistd::mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    let stuck: Vec<_> =
+        (0..24).map(|number| json!({ "address": format!("baton-stuck-{number}:1") })).collect();
+    let other = loopback.next();
+    let setting = |name: &str| {
+        json!({ "rules": [
+            { "name": name, "listen": entry.to_string(), "mode": "normal",
+              "targets": [{ "address": upstream.address().to_string() }] },
+            { "name": "stuck", "listen": other.to_string(), "mode": "normal", "targets": stuck }
+        ] })
+    };
+    let mut command = baton();
+    command.env("HOSTALIASES", &pipe);
+    let instance = Instance::launch_in(scratch, &setting("one"), command);
+    instance.wait_serving();
+    instance.configure(&setting("two"));
+    instance.expect_ok(&["reload"]);
+    assert_eq!(hear(entry).unwrap(), "up");
+    // Fails unless somebody waits at the other end. They then wait for a line.
+    let waiting = OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&pipe);
+    assert!(waiting.is_ok(), "no look-up was stuck: {waiting:?}");
     instance.stop();
 }

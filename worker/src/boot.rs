@@ -2,7 +2,9 @@
 //!
 //! Everything that touches the supervisor, the shards as a whole, or the admin listener happens
 //! here, one event after the other, so that a switch of generations has one author. Compiling a
-//! configuration is the only work moved elsewhere; its answer is one more event.
+//! configuration is the only work moved elsewhere; its answer is one more event. It has a thread
+//! of its own: the pool of blocking threads is full of look-ups when a resolver is dead, which is
+//! when somebody wants to reload.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -20,7 +22,7 @@ use baton_logging::Log;
 use baton_metrics::Region;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::sync::oneshot;
 
 use crate::accept::admission::ProcessCount;
 use crate::flow::Moment;
@@ -41,7 +43,7 @@ use service::{ServeError, Service, shard_count};
 
 /// How long a supervisor that does not read may hold up the conversation.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
-/// Threads for compiling and name look-ups; more names than that wait for their turn.
+/// Threads for name look-ups; more names than that wait for their turn.
 const BLOCKING_THREADS: usize = 16;
 /// How often a worker gives a sign of life.
 const TICK: Duration = Duration::from_secs(1);
@@ -57,10 +59,13 @@ pub(crate) fn run(control: OwnedFd, log: Option<&Log>, owns_process: bool) -> Ex
         .max_blocking_threads(BLOCKING_THREADS)
         .build_local(LocalOptions::default());
     let outcome = runtime.and_then(|runtime| {
-        runtime.block_on(async {
+        let code = runtime.block_on(async {
             let signals = owns_process.then(Signals::install).transpose()?;
             Ok(Worker::new(control, log, signals)?.serve().await)
-        })
+        });
+        // Dropping it would wait for look-ups that a dead resolver keeps.
+        runtime.shutdown_background();
+        code
     });
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -95,7 +100,7 @@ impl Signals {
 struct Compiling {
     number: Number,
     asked: Transaction,
-    task: JoinHandle<Result<Drawn, Vec<String>>>,
+    answer: oneshot::Receiver<Result<Drawn, Vec<String>>>,
 }
 
 /// What ended a wait.
@@ -431,8 +436,17 @@ impl<'l> Worker<'l> {
         let published = self.service.as_ref().and_then(Service::published);
         let running = published.map(|generation| Arc::clone(generation.config()));
         let (number, asked) = (prepare.generation, self.asked);
-        let task = spawn_blocking(move || blueprint::draw(&prepare, running.as_deref()));
-        self.compiling = Some(Compiling { number, asked, task });
+        let (done, answer) = oneshot::channel();
+        let started =
+            std::thread::Builder::new().name("baton-compile".to_owned()).spawn(move || {
+                // Given up: an abort came first.
+                let _given_up = done.send(blueprint::draw(&prepare, running.as_deref()));
+            });
+        // Without a thread the sender is gone as well, and that is an answer.
+        if let Err(error) = started {
+            tracing::error!(%error, "no thread can be had to compile a configuration");
+        }
+        self.compiling = Some(Compiling { number, asked, answer });
     }
 
     fn take_listeners(&mut self) {
@@ -482,8 +496,8 @@ fn unserved(generation: Number, error: ServeError) -> ActError {
 
 async fn drawn(compiling: &mut Option<Compiling>) -> Result<Drawn, Vec<String>> {
     match compiling {
-        Some(Compiling { task, .. }) => task.await.unwrap_or_else(|error| {
-            Err(vec![format!("compiling the configuration failed, a fault of Baton: {error}")])
+        Some(Compiling { answer, .. }) => answer.await.unwrap_or_else(|_| {
+            Err(vec!["the configuration could not be compiled, see the worker's log".to_owned()])
         }),
         None => std::future::pending().await,
     }

@@ -58,7 +58,7 @@ impl Instance {
     /// Starts with this configuration and waits until a worker serves.
     pub(crate) fn start(config: &Value) -> Self {
         let instance = Self::launch(config, baton());
-        instance.wait_for("a serving worker", |status| serving(status).map(|_| ()));
+        instance.wait_serving();
         instance
     }
 
@@ -160,6 +160,11 @@ impl Instance {
         serving(&self.status()).expect("a worker serves")
     }
 
+    /// Waits until a worker serves.
+    pub(crate) fn wait_serving(&self) {
+        self.wait_for("a serving worker", |status| serving(status).map(|_| ()));
+    }
+
     /// Waits until a worker other than `old` serves; returns its process id.
     pub(crate) fn wait_replaced(&self, old: u32) -> u32 {
         self.wait_for("another worker serves", |status| serving(status).filter(|&pid| pid != old))
@@ -223,7 +228,7 @@ impl Instance {
         let scratch = self.scratch.take().expect("taken once");
         drop(self);
         let instance = Self::launch_in(scratch, config, baton());
-        instance.wait_for("a serving worker", |status| serving(status).map(|_| ()));
+        instance.wait_serving();
         instance
     }
 

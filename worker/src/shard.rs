@@ -357,6 +357,18 @@ fn answer<T>(done: oneshot::Sender<T>, value: T) {
     let _given_up = done.send(value);
 }
 
+/// A thread that panics would leave its connections and its share of the listeners' queues behind
+/// without a word: the process is to be replaced.
+struct PanicWatch(Arc<Process>);
+
+impl Drop for PanicWatch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.report_broken("a relay thread has panicked".to_owned());
+        }
+    }
+}
+
 /// Runs a shard on the calling thread until it is stopped.
 fn run(
     index: usize,
@@ -365,6 +377,7 @@ fn run(
     commands: mpsc::UnboundedReceiver<Command>,
     started: &std::sync::mpsc::Sender<io::Result<()>>,
 ) {
+    let _watch = PanicWatch(Arc::clone(&process));
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -391,4 +404,24 @@ fn run(
         turn: Cell::new(index),
     });
     runtime.block_on(shard.serve(commands));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_that_panics_reports_that_the_process_is_broken() {
+        let dir = std::env::temp_dir().join(format!("baton-shard-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let region = baton_metrics::Region::create(&dir, 4 << 20).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        let (process, mut broken) = Process::new(1, &region.claim_lane(1));
+        let (started, _outcome) = std::sync::mpsc::channel();
+        let (_commands, queue) = mpsc::unbounded_channel();
+        // There is no lane for an eighth shard.
+        let shard = std::thread::spawn(move || run(7, process, [].into(), queue, &started));
+        shard.join().unwrap_err();
+        assert_eq!(broken.try_recv().unwrap(), "a relay thread has panicked");
+    }
 }

@@ -264,7 +264,9 @@ impl Service {
         let wanted = blueprint::keys(draft.config());
         for (key, socket) in arrived {
             if wanted.contains(&key) {
-                // What clients' sockets inherit; the supervisor has set it on those it bound.
+                // What clients' sockets inherit. The supervisor, which may be of another version, has
+                // its own idea of it and sets that once, when it binds or adopts the socket; what
+                // this worker promises of every relayed socket must not depend on it.
                 if let Err(error) = net::tune(socket.as_fd()) {
                     tracing::warn!(%error, listener = key.0, "cannot set socket options");
                 }

@@ -35,6 +35,7 @@ fn accepted_sockets_inherit_the_listeners_options() {
     assert!(socket.tcp_nodelay().unwrap());
     assert!(socket.keepalive().unwrap());
     assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_IDLE);
+    assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_IDLE);
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod explain;
 mod forward;
 mod health;
 mod logs;
+mod memory;
 mod names;
 mod prewarm;
 mod privilege;

@@ -43,9 +43,11 @@ use crate::session::{Account, Session};
 mod balance;
 mod pool;
 mod series;
+mod trim;
 
 pub(crate) use pool::{Gone, RegisterError, Shards};
 pub(crate) use series::ShardSeries;
+use trim::Peak;
 
 /// How often a shard looks at all its connections. Idle limits are kept this exactly.
 const SWEEP: Duration = Duration::from_millis(500);
@@ -114,6 +116,8 @@ pub(crate) struct Shard {
     /// What `series.tasks` holds of this shard; lanes may be shared.
     tasks: Cell<i64>,
     turn: Cell<usize>,
+    /// Of the whole process; used by the first shard alone.
+    peak: RefCell<Peak>,
 }
 
 /// A connection as a shard knows it.
@@ -297,6 +301,10 @@ impl Shard {
             }
         }
         self.relay.trim();
+        // The heap is the process's, so one shard looks after it.
+        if self.index == 0 && self.peak.borrow_mut().fell(self.process.count.live()) {
+            net::trim_memory();
+        }
         let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let alive = i64::try_from(alive).unwrap_or(i64::MAX);
         self.series.tasks.add(alive - self.tasks.replace(alive));
@@ -402,6 +410,7 @@ fn run(
         series,
         tasks: Cell::new(0),
         turn: Cell::new(index),
+        peak: RefCell::default(),
     });
     runtime.block_on(shard.serve(commands));
 }

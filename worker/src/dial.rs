@@ -50,6 +50,11 @@ pub trait Lines {
         &[]
     }
 
+    /// Whether the client's first bytes are in hand, to be sent right after the preparation.
+    fn followed(&self) -> bool {
+        false
+    }
+
     /// A connected socket that was made ahead of need and is known to be alive.
     fn prewarmed(&self, _line: LineIndex) -> Option<OwnedFd> {
         None

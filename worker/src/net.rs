@@ -22,7 +22,7 @@ mod pipe;
 mod socket;
 
 pub use accept::{accept, register_listener};
-pub use bytes::{peek, recv, send, shut_write};
+pub use bytes::{peek, recv, send, send_more, shut_write};
 pub use clock::now;
 pub use info::{TcpState, cookie, has_error, tcp_state, unread, unsent};
 pub use memory::trim_memory;

@@ -209,8 +209,9 @@ async fn pair(
     let affinity = Affinity::client(ends.client.ip());
     let mut machine = rule.selector.begin(lines, candidates, affinity, fastrand::Rng::new());
     let preparation = header.as_ref().map(AsRef::as_ref).unwrap_or_default();
-    let path = Path { routing: &routing, preparation };
-    let watched = client.watched(!window.bytes().is_empty());
+    let spoke = !window.bytes().is_empty();
+    let path = Path { routing: &routing, preparation, followed: spoke };
+    let watched = client.watched(spoke);
     let dialled = {
         let mut counted = Counted::new(&mut machine, lines, account.series(), dials);
         dial::drive(&mut counted, &path, watched).await
@@ -341,7 +342,7 @@ async fn refresh(
     let Ok(candidates) = routing.router.candidates(&verdict, &routing.lines, now) else { return };
     let mut machine = Selector::refresh(ticket, &routing.lines, candidates);
     let preparation = header.as_ref().map(AsRef::as_ref).unwrap_or_default();
-    let path = Path { routing: &routing, preparation };
+    let path = Path { routing: &routing, preparation, followed: false };
     match dial::drive(&mut machine, &path, None).await {
         Ok(upstream) => drop(upstream),
         Err(stopped) => tracing::debug!(?stopped, "background race"),

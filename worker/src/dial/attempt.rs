@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +66,7 @@ pub(super) fn dial<L: Lines>(
     let addresses = match lines.addresses(line) {
         Addresses::Known(addresses) => addresses,
         Addresses::Pending(resolving) => {
-            let preparation: Box<[u8]> = lines.preparation(line).into();
+            let (preparation, write) = preparation(lines, line);
             return Soon::Later(Box::pin(async move {
                 let resolved = match timeout_at(deadline, resolving).await {
                     Ok(Ok(addresses)) => addresses,
@@ -74,7 +74,7 @@ pub(super) fn dial<L: Lines>(
                     Err(_) => return Err(failed(&DialError::Deadline)),
                 };
                 let started = Race::start(&resolved, deadline);
-                finish(started, permit, &preparation, deadline).await
+                finish(started, permit, &preparation, write, deadline).await
             }));
         }
     };
@@ -86,8 +86,21 @@ pub(super) fn dial<L: Lines>(
         }
         running @ Started::Running(_) => running,
     };
-    let preparation: Box<[u8]> = lines.preparation(line).into();
-    Soon::Later(Box::pin(async move { finish(race, permit, &preparation, deadline).await }))
+    let (preparation, write) = preparation(lines, line);
+    Soon::Later(Box::pin(async move { finish(race, permit, &preparation, write, deadline).await }))
+}
+
+/// How a preparation is sent.
+type Write = fn(BorrowedFd<'_>, &[u8]) -> io::Result<usize>;
+
+/// In one segment with what follows, if that is certain to come at once: held back for a client
+/// that has still to speak, a header would wait for it in vain.
+fn write_of<L: Lines>(lines: &L) -> Write {
+    if lines.followed() { net::send_more } else { net::send }
+}
+
+fn preparation<L: Lines>(lines: &L, line: LineIndex) -> (Box<[u8]>, Write) {
+    (lines.preparation(line).into(), write_of(lines))
 }
 
 /// Writes the preparation to a socket that is connected.
@@ -102,15 +115,16 @@ pub(super) fn prepare<L: Lines>(
         return Soon::Now(Ok(prepared));
     }
     // The send queue of a fresh socket takes far more than a header.
-    match net::send(prepared.socket.as_fd(), bytes) {
+    let write = write_of(lines);
+    match write(prepared.socket.as_fd(), bytes) {
         Ok(count) if count == bytes.len() => Soon::Now(Ok(prepared)),
         Ok(count) => {
             let rest: Box<[u8]> = bytes.get(count..).unwrap_or_default().into();
-            Soon::Later(Box::pin(async move { write_rest(prepared, &rest, deadline).await }))
+            Soon::Later(Box::pin(async move { write_rest(prepared, &rest, write, deadline).await }))
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             let rest: Box<[u8]> = bytes.into();
-            Soon::Later(Box::pin(async move { write_rest(prepared, &rest, deadline).await }))
+            Soon::Later(Box::pin(async move { write_rest(prepared, &rest, write, deadline).await }))
         }
         Err(error) => Soon::Now(Err(unprepared(&error))),
     }
@@ -120,6 +134,7 @@ async fn finish(
     started: Started,
     permit: Permit,
     preparation: &[u8],
+    write: Write,
     deadline: Instant,
 ) -> Result<Prepared, Fault> {
     let result = match started {
@@ -128,12 +143,13 @@ async fn finish(
     };
     drop(permit);
     let connected = result.map_err(|error| failed(&error))?;
-    write_rest(connected.into(), preparation, deadline).await
+    write_rest(connected.into(), preparation, write, deadline).await
 }
 
 async fn write_rest(
     prepared: Prepared,
     mut bytes: &[u8],
+    write: Write,
     deadline: Instant,
 ) -> Result<Prepared, Fault> {
     if bytes.is_empty() {
@@ -151,7 +167,7 @@ async fn write_rest(
             Ok(Err(error)) => return Err(unprepared(&error)),
             Err(_) => return Err(unprepared(&io::ErrorKind::TimedOut.into())),
         };
-        match guard.try_io(|socket| net::send(socket.get_ref().as_fd(), bytes)) {
+        match guard.try_io(|socket| write(socket.get_ref().as_fd(), bytes)) {
             Ok(Ok(count)) => bytes = bytes.get(count..).unwrap_or_default(),
             Ok(Err(error)) => return Err(unprepared(&error)),
             Err(_) => {}

@@ -121,6 +121,8 @@ pub(crate) struct Path<'r> {
     pub(crate) routing: &'r Routing,
     /// A PROXY header, or nothing.
     pub(crate) preparation: &'r [u8],
+    /// Whether bytes of the client will follow it at once.
+    pub(crate) followed: bool,
 }
 
 impl Lines for Path<'_> {
@@ -137,6 +139,10 @@ impl Lines for Path<'_> {
 
     fn preparation(&self, _line: LineIndex) -> &[u8] {
         self.preparation
+    }
+
+    fn followed(&self) -> bool {
+        self.followed
     }
 
     fn prewarmed(&self, line: LineIndex) -> Option<OwnedFd> {

@@ -32,6 +32,18 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     again(|| socket::send(socket.as_raw_fd(), bytes, flags))
 }
 
+/// As [`send`], for bytes that others follow at once: the kernel holds back the last segment
+/// until they come, or for 200 ms (`MSG_MORE` in tcp(7), `send(2)`).
+///
+/// # Errors
+/// As [`send`].
+pub fn send_more(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    // nix has no name for this one.
+    let flags = flags | MsgFlags::from_bits_retain(nix::libc::MSG_MORE);
+    again(|| socket::send(socket.as_raw_fd(), bytes, flags))
+}
+
 /// Sends our FIN after everything written so far; reading goes on. Repeating it is harmless.
 ///
 /// # Errors

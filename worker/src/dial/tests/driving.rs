@@ -150,6 +150,30 @@ fn the_preparation_is_the_first_thing_the_upstream_reads() {
     }
 }
 
+/// What the upstream has when the dial is done, before the client's bytes are sent.
+fn seen_before_the_client(followed: bool) -> usize {
+    let (upstream, address) = listener();
+    let mut scene = Scene::new(Limits::default());
+    scene.followed = followed;
+    scene.target(&[address]).preparation = b"PROXY UNKNOWN\r\n".to_vec();
+    let mut machine = Script::new(single(LONG));
+    let won = block_on(drive(&mut machine, &scene, None)).unwrap();
+    let mut far = upstream.accept().unwrap().0;
+    let seen = net::peek(far.as_fd(), &mut [0; 64]).unwrap_or(0);
+    net::send(won.socket.as_fd(), b"hello").unwrap();
+    let mut read = [0; 20];
+    far.read_exact(&mut read).unwrap();
+    assert_eq!(&read, b"PROXY UNKNOWN\r\nhello");
+    seen
+}
+
+#[test]
+fn a_preparation_waits_for_the_clients_bytes_only_when_they_are_there() {
+    assert_eq!(seen_before_the_client(false), 15);
+    // The kernel waits 200 ms, which a busy machine may spend elsewhere.
+    eventually("both in one segment", || seen_before_the_client(true) == 0);
+}
+
 #[test]
 fn a_prewarmed_socket_is_used_without_a_place_unless_the_dial_must_be_fresh() {
     let (_listener, address) = listener();

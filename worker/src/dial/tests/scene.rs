@@ -46,11 +46,12 @@ pub(super) struct Target {
 pub(super) struct Scene {
     pub(super) bulkhead: Arc<Bulkhead>,
     pub(super) targets: Vec<Target>,
+    pub(super) followed: bool,
 }
 
 impl Scene {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { bulkhead: Bulkhead::new(limits), targets: Vec::new() }
+        Self { bulkhead: Bulkhead::new(limits), targets: Vec::new(), followed: false }
     }
 
     pub(super) fn target(&mut self, addresses: &[SocketAddr]) -> &mut Target {
@@ -93,6 +94,10 @@ impl Lines for Scene {
 
     fn preparation(&self, line: LineIndex) -> &[u8] {
         &self.at(line).preparation
+    }
+
+    fn followed(&self) -> bool {
+        self.followed
     }
 
     fn prewarmed(&self, line: LineIndex) -> Option<OwnedFd> {

@@ -1,13 +1,17 @@
 //! Descriptor numbers become owned descriptors: the one place where that happens.
 //!
-//! Numbers come from three places: a message (`SCM_RIGHTS`), the worker's stdin (its control
-//! socket), and systemd's socket activation. Each has its function here, which does the whole
+//! Numbers come from five places: a message (`SCM_RIGHTS`), the worker's stdin (its control
+//! socket), systemd's socket activation, the process's own former image ([`passed`]), and the
+//! kernel's handles on processes ([`pidfd`]). Each has its function here, which does the whole
 //! step from the kernel's or the environment's word to `OwnedFd` with CLOEXEC, so that no other
 //! file can turn a wrong number into an owner.
 //!
 //! `nix` can receive descriptors, but keeps back those that did arrive when some got lost
 //! (`MSG_CTRUNC`): they would stay open for ever. So the control bytes are read here.
 #![allow(unsafe_code)]
+
+pub mod passed;
+pub mod pidfd;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -105,8 +109,8 @@ pub enum InheritError {
         /// Its value.
         value: String,
     },
-    /// systemd promised a descriptor that is not open.
-    #[error("descriptor {number} of LISTEN_FDS is not open")]
+    /// A descriptor that was promised is not open.
+    #[error("descriptor {number} is not open")]
     NotOpen {
         /// Its number.
         number: RawFd,

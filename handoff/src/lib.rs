@@ -28,5 +28,5 @@ pub use channel::pair;
 pub use codec::CodecError;
 pub use fault::{Fault, NakError, RecvError, SendError};
 pub use frame::{Kind, Transaction};
-pub use memfd::MemfdError;
+pub use memfd::{MemfdError, read_sealed, seal};
 pub use role::{End, PeerEnd, Received, SupervisorEnd, WorkerEnd};

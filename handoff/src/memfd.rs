@@ -34,8 +34,11 @@ pub enum MemfdError {
 const SEALS: SealFlag =
     SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_WRITE);
 
-/// Puts `body` into a memfd that nobody can change any more.
-pub(crate) fn seal(body: &[u8]) -> io::Result<OwnedFd> {
+/// Puts `body` into a memfd, CLOEXEC set, that nobody can change any more.
+///
+/// # Errors
+/// No memory or no descriptor.
+pub fn seal(body: &[u8]) -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let mut file = File::from(memfd_create(c"baton-message", flags)?);
     file.write_all(body)?;
@@ -43,8 +46,36 @@ pub(crate) fn seal(body: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
+/// Reads the whole of a sealed memfd of at most `most` bytes.
+///
+/// # Errors
+/// Not a sealed memfd, or longer.
+pub fn read_sealed(fd: OwnedFd, most: usize) -> Result<Vec<u8>, MemfdError> {
+    let file = sealed(fd)?;
+    let found = file.metadata()?.len();
+    match usize::try_from(found) {
+        Ok(len) if len <= most => read(&file, len),
+        Ok(_) | Err(_) => Err(MemfdError::Size { declared: most, found }),
+    }
+}
+
 /// Reads the body of `declared` bytes out of a received memfd.
 pub(crate) fn unseal(fd: OwnedFd, declared: usize) -> Result<Vec<u8>, MemfdError> {
+    let file = sealed(fd)?;
+    let found = file.metadata()?.len();
+    if found != declared as u64 {
+        return Err(MemfdError::Size { declared, found });
+    }
+    read(&file, declared)
+}
+
+fn read(file: &File, len: usize) -> Result<Vec<u8>, MemfdError> {
+    let mut body = vec![0; len];
+    file.read_exact_at(&mut body, 0)?;
+    Ok(body)
+}
+
+fn sealed(fd: OwnedFd) -> Result<File, MemfdError> {
     let seals = match fcntl(fd.as_fd(), FcntlArg::F_GET_SEALS) {
         Ok(bits) => SealFlag::from_bits_truncate(bits),
         Err(Errno::EINVAL) => return Err(MemfdError::Unsealed),
@@ -53,14 +84,7 @@ pub(crate) fn unseal(fd: OwnedFd, declared: usize) -> Result<Vec<u8>, MemfdError
     if !seals.contains(SEALS) {
         return Err(MemfdError::Unsealed);
     }
-    let file = File::from(fd);
-    let found = file.metadata()?.len();
-    if found != declared as u64 {
-        return Err(MemfdError::Size { declared, found });
-    }
-    let mut body = vec![0; declared];
-    file.read_exact_at(&mut body, 0)?;
-    Ok(body)
+    Ok(File::from(fd))
 }
 
 #[cfg(test)]

@@ -2,13 +2,15 @@
 //! the others start this very program with one of them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
-use baton_handoff::inherit::{InheritError, control_socket, listen_fds};
+use baton_handoff::inherit::passed::Passed;
+use baton_handoff::inherit::{InheritError, control_socket, listen_fds, pidfd};
 use baton_handoff::message::{HelloSupervisor, HelloWorker, ToSupervisor, ToWorker, WorkerId};
 use baton_handoff::{RecvError, SupervisorEnd, WorkerEnd, pair};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::io::{self, Read as _};
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
 fn child(test: &str) -> Command {
@@ -116,4 +118,44 @@ fn service_with_missing_sockets() {
 #[test]
 fn without_activation_there_is_nothing_to_take() {
     assert!(listen_fds().unwrap().is_empty());
+}
+
+#[test]
+fn the_next_image_takes_what_was_left_open_and_nothing_else() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = Command::new("/bin/sh");
+    let script = "exec 7<&0 </dev/null; exec \"$0\" \"$@\"";
+    command.args(["-c", script]).arg(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "--ignored", "next_image"])
+        .stdin(Stdio::from(OwnedFd::from(listener)));
+    assert_succeeds(command);
+}
+
+#[test]
+#[ignore = "child process of another test"]
+fn next_image() {
+    let mut passed = Passed::begin().unwrap();
+    assert!(matches!(Passed::begin(), Err(InheritError::Taken)));
+    let copy = passed.copy(7).unwrap();
+    assert_eq!(fcntl(&copy, FcntlArg::F_GETFD).unwrap(), FdFlag::FD_CLOEXEC.bits());
+    assert!(matches!(passed.copy(7), Err(InheritError::Taken)));
+    assert!(matches!(passed.copy(1), Err(InheritError::Taken)));
+    assert!(matches!(passed.copy(900), Err(InheritError::NotOpen { number: 900 })));
+    let open = || std::fs::read_link("/proc/self/fd/7").is_ok();
+    assert!(open(), "the way back stays open");
+    passed.settle();
+    assert!(!open());
+    TcpListener::from(copy).local_addr().unwrap();
+}
+
+#[test]
+fn a_process_is_waited_for_and_signalled_by_its_handle() {
+    let mut child = Command::new("/bin/sleep").arg("600").spawn().unwrap();
+    let handle = pidfd::open(child.id()).unwrap();
+    pidfd::signal(handle.as_fd(), nix::libc::SIGKILL).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(nix::libc::SIGKILL));
+    let late = pidfd::signal(handle.as_fd(), nix::libc::SIGKILL).unwrap_err();
+    assert_eq!(late.raw_os_error(), Some(nix::libc::ESRCH));
+    assert!(pidfd::open(u32::MAX).is_err());
 }

@@ -6,6 +6,7 @@ mod explain;
 mod generate;
 mod metrics;
 mod query;
+mod resume;
 mod run;
 mod status;
 
@@ -82,6 +83,9 @@ enum Command {
     /// The worker's role, started by the supervisor.
     #[command(hide = true)]
     Worker(crate::worker_role::WorkerArgs),
+    /// The supervisor's role, taken over from a former image of the same process.
+    #[command(hide = true)]
+    Resume(resume::ResumeArgs),
 }
 
 /// Where the configuration comes from.
@@ -134,6 +138,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Demo(args) => crate::demo::run(&args),
         Command::Generate(args) => generate::run(&args, &mut Cli::command()),
         Command::Worker(args) => Ok(crate::worker_role::run(&args)),
+        Command::Resume(args) => resume::run(args),
     }
 }
 

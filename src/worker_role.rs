@@ -47,11 +47,7 @@ fn become_user(identity: Identity) -> nix::Result<()> {
 
 /// Answers a supervisor that looks at this binary before it starts it.
 pub(crate) fn introduce() -> Result<ExitCode, Failure> {
-    let check = SelfCheck {
-        version: env!("CARGO_PKG_VERSION").into(),
-        protocol_min: baton_handoff::version::OURS.min().0,
-        protocol_max: baton_handoff::version::OURS.max().0,
-    };
+    let check = SelfCheck::of_this_program(env!("CARGO_PKG_VERSION"));
     output::print(&format!("{}\n", serde_json::to_string(&check)?))?;
     Ok(ExitCode::SUCCESS)
 }

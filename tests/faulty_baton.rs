@@ -5,6 +5,9 @@
 //! not like the configuration), `never-active` (ready, but never active), `crash` (aborts right
 //! after it became active), `garbage` (writes nonsense to its control channel), `wrong-version`
 //! (speaks no protocol we know), `no-self-check`.
+//!
+//! `resume-…` are good workers; as the supervisor's next image they panic, hang, or (`unaware`)
+//! do not know that there is such a thing.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,15 +28,23 @@ use baton_handoff::message::{
 };
 use baton_handoff::{WorkerEnd, inherit};
 use baton_supervisor::program::{SELF_CHECK_ARGUMENT, SelfCheck};
+use baton_supervisor::{RESUME_ARGUMENT, Resume};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_default();
     let manner = Path::new(&name).file_name().and_then(|name| name.to_str()).unwrap_or("");
-    if args.any(|argument| argument == SELF_CHECK_ARGUMENT) {
+    let args: Vec<_> = args.filter_map(|argument| argument.into_string().ok()).collect();
+    if args.iter().any(|argument| argument == SELF_CHECK_ARGUMENT) {
         return introduce(manner);
     }
+    if args.first().is_some_and(|argument| argument == RESUME_ARGUMENT) {
+        return resume(manner, &args);
+    }
     let control = inherit::control_socket().expect("started by a supervisor");
+    if manner.starts_with("resume-") {
+        return baton_worker::run(control);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match manner {
         "exit-0" => ExitCode::SUCCESS,
@@ -60,9 +71,35 @@ fn introduce(manner: &str) -> ExitCode {
         "wrong-version" => (999, 999),
         _ => (ours.min().0, ours.max().0),
     };
-    let check = SelfCheck { version: "9.9.9".into(), protocol_min, protocol_max };
+    let ours = SelfCheck::of_this_program("9.9.9");
+    let state_formats = match manner {
+        "resume-unaware" => Vec::new(),
+        _ => ours.state_formats.clone(),
+    };
+    let check = SelfCheck { protocol_min, protocol_max, state_formats, ..ours };
     println!("{}", serde_json::to_string(&check).unwrap());
     ExitCode::SUCCESS
+}
+
+/// Fails to be the next image of a supervisor.
+fn resume(manner: &str, args: &[String]) -> ExitCode {
+    let number = |name: &str| {
+        let value = args.iter().find_map(|argument| argument.strip_prefix(name));
+        value.map(|value| value.parse().unwrap())
+    };
+    let call = Resume {
+        state_fd: number("--state-fd=").unwrap(),
+        back_fd: number("--back-fd="),
+        failed: None,
+        version: "9.9.9".into(),
+    };
+    let result = baton_supervisor::resume(call, |_| match manner {
+        "resume-panics" => panic!("on purpose"),
+        _ => loop {
+            std::thread::park();
+        },
+    });
+    result.map_or(ExitCode::FAILURE, |code| code)
 }
 
 /// Does nothing until it is killed, or its supervisor is gone.

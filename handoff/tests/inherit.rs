@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
 use baton_handoff::inherit::passed::Passed;
-use baton_handoff::inherit::{InheritError, control_socket, listen_fds, pidfd};
+use baton_handoff::inherit::pidfd::Handle;
+use baton_handoff::inherit::{InheritError, control_socket, listen_fds};
 use baton_handoff::message::{HelloSupervisor, HelloWorker, ToSupervisor, ToWorker, WorkerId};
 use baton_handoff::{RecvError, SupervisorEnd, WorkerEnd, pair};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::io::{self, Read as _};
 use std::net::TcpListener;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
@@ -149,13 +150,15 @@ fn next_image() {
     TcpListener::from(copy).local_addr().unwrap();
 }
 
-#[test]
-fn a_process_is_waited_for_and_signalled_by_its_handle() {
+#[tokio::test]
+async fn a_process_is_waited_for_and_signalled_by_its_handle() {
     let mut child = Command::new("/bin/sleep").arg("600").spawn().unwrap();
-    let handle = pidfd::open(child.id()).unwrap();
-    pidfd::signal(handle.as_fd(), nix::libc::SIGKILL).unwrap();
+    let handle = Handle::open(child.id()).unwrap();
+    handle.signal(nix::libc::SIGKILL).unwrap();
+    handle.ended().await.unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(nix::libc::SIGKILL));
-    let late = pidfd::signal(handle.as_fd(), nix::libc::SIGKILL).unwrap_err();
+    let late = handle.signal(nix::libc::SIGKILL).unwrap_err();
     assert_eq!(late.raw_os_error(), Some(nix::libc::ESRCH));
-    assert!(pidfd::open(u32::MAX).is_err());
+    handle.ended().await.unwrap();
+    assert!(Handle::open(u32::MAX).is_err());
 }

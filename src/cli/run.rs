@@ -53,6 +53,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         process: config.supervisor,
         runtime_dir: std::path::absolute(runtime_dir)?,
         version: env!("CARGO_PKG_VERSION").into(),
+        log: config.log.level,
     };
     baton_supervisor::run(options).map_err(|error| Failure::Problems(instance::lines(&error)))
 }

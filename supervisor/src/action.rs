@@ -9,6 +9,7 @@ use std::sync::Arc;
 use baton_handoff::message::{
     Drain, Generation, HelloWorker, ListenerKey, ListenerWanted, ToWorker, WorkerId,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::event::{BinaryId, ConfigText, RequestId, Ticket};
 
@@ -52,7 +53,8 @@ pub(crate) enum Force {
 }
 
 /// What kind of transition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     /// The first worker of this supervisor.
     Start,
@@ -80,7 +82,8 @@ impl Kind {
 }
 
 /// How a transition ended; also the `result` label of the counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
     /// The new side serves.
     Success,
@@ -185,6 +188,12 @@ pub(crate) enum Action {
     /// Close an opened executable: it will not be started again.
     ReleaseBinary {
         /// Which one.
+        binary: BinaryId,
+    },
+    /// Become another image of an opened executable, at the first moment at which nothing is lost
+    /// by it; answered by `Replaced`, in the image that goes on.
+    ReplaceSelf {
+        /// What to become.
         binary: BinaryId,
     },
     /// Start a worker from an opened executable; answered by `Spawned` or `SpawnFailed`.

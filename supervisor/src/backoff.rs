@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::Millis;
 
 /// The wait after the second failure.
@@ -18,7 +20,7 @@ const HEALTHY: Duration = Duration::from_secs(60);
 const LOOP: u32 = 3;
 
 /// Consecutive failures and what follows from them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Backoff {
     failures: u32,
     serving_since: Option<Millis>,

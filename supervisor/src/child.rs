@@ -1,55 +1,121 @@
-//! A process that the supervisor started: its exit, and signals that cannot hit a stranger.
+//! A worker's process: its end, and signals that cannot hit a stranger.
+//!
+//! Held by a handle of the kernel and not through tokio's child, because it may have been started
+//! by somebody else: by this process's former image, whose children are still ours, or by a
+//! supervisor that died, whose children are not.
 
 use std::io;
-use std::process::ExitStatus;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tokio::process::Command;
+use baton_handoff::inherit::pidfd::Handle;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
-/// A started process. Dropping it neither kills nor reaps: workers outlive a supervisor.
+/// A process. Dropping it neither kills nor reaps: workers outlive a supervisor.
 #[derive(Debug)]
 pub(crate) struct Child {
-    inner: tokio::process::Child,
-    pid: Pid,
+    pid: u32,
+    handle: Handle,
 }
 
 impl Child {
     /// Starts the command.
     ///
     /// # Errors
-    /// What the system said.
+    /// What the system said; nothing runs then.
     pub(crate) fn start(mut command: Command) -> io::Result<Self> {
-        let inner = command.spawn()?;
-        let pid = inner
-            .id()
-            .and_then(|pid| i32::try_from(pid).ok())
-            .ok_or_else(|| io::Error::other("the process was gone before it had a number"))?;
-        Ok(Self { inner, pid: Pid::from_raw(pid) })
+        let mut child = command.spawn()?;
+        Self::of(child.id()).inspect_err(|_| {
+            // Without a handle nobody would notice its end.
+            if let Err(error) = child.kill().and_then(|()| child.wait()) {
+                tracing::warn!(%error, "a process that cannot be attended to is left");
+            }
+        })
+    }
+
+    /// A process that runs already. For one that is no child of ours the caller knows that the
+    /// number is still its own.
+    ///
+    /// # Errors
+    /// It has ended, or there is no free descriptor.
+    pub(crate) fn of(pid: u32) -> io::Result<Self> {
+        Ok(Self { pid, handle: Handle::open(pid)? })
     }
 
     /// The process id.
-    pub(crate) fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Waits for the end; may be called again after it.
-    ///
-    /// # Errors
-    /// When the status cannot be had.
-    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
-        self.inner.wait().await
+    /// Waits for the end and reaps; how it ended, for people.
+    pub(crate) async fn wait(&self) -> String {
+        loop {
+            if let Err(error) = self.handle.ended().await {
+                return format!("its end cannot be awaited: {error}");
+            }
+            // Blocks not at all: it has ended.
+            match waitid(Id::PIDFd(self.handle.as_fd()), WaitPidFlag::WEXITED) {
+                Ok(WaitStatus::Exited(_, code)) => {
+                    return ExitStatus::from_raw(code << 8).to_string();
+                }
+                Ok(WaitStatus::Signaled(_, signal, _)) => {
+                    return ExitStatus::from_raw(signal as i32).to_string();
+                }
+                Ok(
+                    WaitStatus::StillAlive
+                    | WaitStatus::Stopped(..)
+                    | WaitStatus::Continued(_)
+                    | WaitStatus::PtraceEvent(..)
+                    | WaitStatus::PtraceSyscall(_),
+                )
+                | Err(Errno::EINTR) => {}
+                Err(Errno::ECHILD) => return "in its own time (it is no child of ours)".into(),
+                Err(error) => return format!("its exit status is unknown: {error}"),
+            }
+        }
     }
 
-    /// Sends a signal, or nothing when the process was already reaped: its number may be
-    /// somebody else's by then.
+    /// Sends a signal, or nothing when the process has ended.
     ///
     /// # Errors
     /// What the system said.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
-        if self.inner.id().is_some() {
-            kill(self.pid, signal)?;
+        match self.handle.signal(signal as i32) {
+            Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => Ok(()),
+            result => result,
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_end_is_told_the_way_it_came() {
+        let child = Child::start(shell("exit 3")).unwrap();
+        assert_eq!(child.wait().await, "exit status: 3");
+        let child = Child::start(shell("exec sleep 600")).unwrap();
+        child.signal(Signal::SIGKILL).unwrap();
+        assert_eq!(child.wait().await, "signal: 9 (SIGKILL)");
+        child.signal(Signal::SIGKILL).unwrap();
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_process_of_another_parent_is_waited_for() {
+        let output = shell("sleep 600 >/dev/null 2>&1 & echo $!").output().unwrap();
+        let pid = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+        let stranger = Child::of(pid).unwrap();
+        stranger.signal(Signal::SIGKILL).unwrap();
+        assert!(stranger.wait().await.starts_with("in its own time"));
     }
 }

@@ -19,7 +19,9 @@ mod meters;
 mod programs;
 mod questions;
 mod rate;
+mod replace;
 mod requests;
+mod resume;
 mod status;
 mod worker;
 
@@ -29,35 +31,42 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use baton_config::model::Level;
 use baton_handoff::inherit::{self, Activated};
 use baton_handoff::message::{Pulse, ToSupervisor, WorkerId};
 use baton_metrics::Region;
 use nix::unistd::Pid;
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, spawn_local};
+use tokio::task::{AbortHandle, JoinHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use crate::control::protocol::{Request as Asked, Response};
-use crate::control::server::{ControlSocket, Incoming};
+use crate::control::server::{ControlSocket, Desk, Incoming};
 use crate::event::{Event, Millis, Request, Signal, Ticket};
 use crate::listeners::Listeners;
 use crate::options::{ConfigSource, Options, StartError};
 use crate::orphans;
 use crate::privilege::Identity;
+use crate::program::Program;
+use crate::reexec::without_signals;
 use crate::runtime_dir::RuntimeDir;
 use crate::state::{Settings, State};
 use crate::systemd::Notifier;
+use crate::underway::Underway;
 use clock::Clock;
 use launch::{Launch, Processes};
 use meters::Meters;
 use programs::Programs;
-use requests::{Requests, answer};
+use replace::Replacement;
+use requests::Requests;
+pub(crate) use resume::Resumed;
 use worker::Live;
 
 /// Events that wait; more hold their senders back.
@@ -72,24 +81,31 @@ const REQUESTS: usize = 16;
 /// Before anything serves: why it cannot. Later nothing is an error, only an event.
 pub fn run(options: Options) -> Result<ExitCode, StartError> {
     let activated = inherit::listen_fds()?;
-    let runtime_dir = RuntimeDir::open(&options.runtime_dir)?;
+    let runtime_dir = Rc::new(RuntimeDir::open(&options.runtime_dir)?);
     let identity = options.process.user.as_ref().map(Identity::resolve).transpose()?;
     let io_error = |operation| move |source| StartError::Io { operation, source };
-    let runtime = Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build_local(LocalOptions::default())
-        .map_err(io_error("start the event loop"))?;
+    let runtime = runtime()?;
     let code = runtime.block_on(async {
-        let driver = Driver::new(options, &runtime_dir, Processes { identity })?;
+        let control_path = runtime_dir.control_socket();
+        let mut driver = Driver::new(options, runtime_dir, Processes { identity })?;
+        driver.adopt(activated);
         let signals = Signals::install().map_err(io_error("handle signals"))?;
-        let control = ControlSocket::bind(&runtime_dir.control_socket())
-            .map_err(io_error("bind the control socket"))?;
-        driver.run(activated, control, Some(signals)).await
+        let control =
+            ControlSocket::bind(&control_path).map_err(io_error("bind the control socket"))?;
+        driver.run(Event::Start, control, Some(signals)).await
     })?;
     // A configuration that is still being read from a pipe must not hold up the end.
     runtime.shutdown_background();
     Ok(code)
+}
+
+fn runtime() -> Result<LocalRuntime, StartError> {
+    Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .on_thread_start(without_signals)
+        .build_local(LocalOptions::default())
+        .map_err(|source| StartError::Io { operation: "start the event loop", source })
 }
 
 /// Everything the machine's actions need.
@@ -97,9 +113,16 @@ struct Driver<L> {
     state: State,
     clock: Clock,
     launch: L,
-    version: String,
     installed: PathBuf,
     source: ConfigSource,
+    log: Level,
+    runtime_dir: Rc<RuntimeDir>,
+    /// The program this process runs: the way back from the next one.
+    image: Program,
+    /// How many images this process has had, this one included.
+    images: u64,
+    /// Is to be replaced by the next one.
+    replacement: Option<Replacement>,
     programs: Programs,
     listeners: Listeners,
     region: Region,
@@ -112,9 +135,27 @@ struct Driver<L> {
     answers: VecDeque<Event>,
     events: mpsc::Sender<Event>,
     waiting: mpsc::Receiver<Event>,
+    /// What is between two queues, and control clients whose line has not come.
+    underway: Underway,
+    callers: Underway,
     exit: Option<(u8, Vec<String>)>,
     /// A reload may have left series of rules in the region that no longer exist.
     unswept: bool,
+}
+
+/// What a driver is made of: brought along, or left by the former image.
+struct Parts<L> {
+    state: State,
+    clock: Clock,
+    launch: L,
+    installed: PathBuf,
+    source: ConfigSource,
+    log: Level,
+    images: u64,
+    programs: Programs,
+    listeners: Listeners,
+    region: Region,
+    runtime_dir: Rc<RuntimeDir>,
 }
 
 /// The process's signals.
@@ -154,14 +195,15 @@ impl Signals {
 enum Happened {
     Signal(Option<Signal>),
     Asked(Incoming),
+    Moment,
     Event(Event),
     Watchdog,
     Deadline,
 }
 
 impl<L: Launch> Driver<L> {
-    fn new(options: Options, runtime_dir: &RuntimeDir, launch: L) -> Result<Self, StartError> {
-        let Options { binary, source, process, version, .. } = options;
+    fn new(options: Options, runtime_dir: Rc<RuntimeDir>, launch: L) -> Result<Self, StartError> {
+        let Options { binary, source, process, version, log, runtime_dir: _ } = options;
         let config = source.read().map_err(|problem| StartError::Refused(vec![problem]))?;
         let mut programs = Programs::default();
         let opened = programs
@@ -174,23 +216,47 @@ impl<L: Launch> Driver<L> {
         }
         let region = region.region;
         let settings = Settings {
-            version: version.clone(),
+            version,
             ready_timeout: process.ready_timeout,
             watch: process.watch,
             drain_timeout: process.drain_timeout,
+            replaces: launch.replaces(),
         };
-        let (events, waiting) = mpsc::channel(EVENTS);
-        Ok(Self {
+        Self::assemble(Parts {
             state: State::new(settings, opened, Arc::new(config)),
             clock: Clock::start(),
             launch,
-            version,
             installed: binary,
             source,
+            log,
+            images: 1,
             programs,
             listeners: Listeners::default(),
-            meters: Meters::new(&region),
             region,
+            runtime_dir,
+        })
+    }
+
+    fn assemble(parts: Parts<L>) -> Result<Self, StartError> {
+        let own = Path::new("/proc/self/exe");
+        let image =
+            Program::open(own).map_err(|source| StartError::Binary { path: own.into(), source })?;
+        let (events, waiting) = mpsc::channel(EVENTS);
+        Ok(Self {
+            state: parts.state,
+            clock: parts.clock,
+            launch: parts.launch,
+            installed: parts.installed,
+            source: parts.source,
+            log: parts.log,
+            runtime_dir: parts.runtime_dir,
+            image,
+            images: parts.images,
+            replacement: None,
+            programs: parts.programs,
+            listeners: parts.listeners,
+            meters: Meters::new(&parts.region),
+            region: parts.region,
             notifier: Notifier::from_env(),
             workers: BTreeMap::new(),
             checks: BTreeMap::new(),
@@ -198,6 +264,8 @@ impl<L: Launch> Driver<L> {
             answers: VecDeque::new(),
             events,
             waiting,
+            underway: Underway::default(),
+            callers: Underway::default(),
             exit: None,
             unswept: false,
         })
@@ -205,22 +273,31 @@ impl<L: Launch> Driver<L> {
 
     async fn run(
         mut self,
-        activated: Vec<Activated>,
+        first: Event,
         control: ControlSocket,
         mut signals: Option<Signals>,
     ) -> Result<ExitCode, StartError> {
-        self.adopt(activated);
         let (requests, mut asked) = mpsc::channel(REQUESTS);
-        let server = spawn_local(control.serve(requests));
+        let (underway, callers) = (self.underway.clone(), self.callers.clone());
+        let desk = Desk { requests, underway: underway.clone(), callers: callers.clone() };
+        let mut server = Some(spawn_local(control.serve(desk.clone())));
         let mut watchdog = self.notifier.watchdog_interval().map(|period| {
             let mut watchdog = interval(period);
             watchdog.set_missed_tick_behavior(MissedTickBehavior::Delay);
             watchdog
         });
-        self.take(Event::Start);
+        self.take(first);
         let (code, problems) = loop {
             if let Some(exit) = self.exit.take() {
                 break exit;
+            }
+            if let Some(replacement) = self.replacement {
+                end(server.take()).await;
+                if self.try_replace(replacement, &asked, &control, &mut signals).await {
+                    continue;
+                }
+            } else if server.is_none() {
+                server = Some(spawn_local(control.serve(desk.clone())));
             }
             let deadline = self.state.next_deadline();
             let happened = tokio::select! {
@@ -228,6 +305,7 @@ impl<L: Launch> Driver<L> {
                 signal = caught(&mut signals) => Happened::Signal(signal),
                 Some(incoming) = asked.recv() => Happened::Asked(incoming),
                 Some(event) = self.waiting.recv() => Happened::Event(event),
+                () = replace::moment(self.replacement, &underway, &callers) => Happened::Moment,
                 () = tick(&mut watchdog) => Happened::Watchdog,
                 () = at(self.clock, deadline) => Happened::Deadline,
             };
@@ -235,8 +313,7 @@ impl<L: Launch> Driver<L> {
         };
         drop(asked);
         self.requests.farewell().await;
-        server.abort();
-        let _cancelled = server.await;
+        end(server).await;
         match code {
             0 => Ok(ExitCode::SUCCESS),
             _ => Err(StartError::Refused(problems)),
@@ -270,6 +347,7 @@ impl<L: Launch> Driver<L> {
                     self.unswept = false;
                 }
             }
+            Happened::Moment => {}
             Happened::Watchdog => self.notifier.alive(),
             Happened::Deadline => self.take(Event::Tick),
         }
@@ -286,9 +364,9 @@ impl<L: Launch> Driver<L> {
     }
 
     fn asked(&mut self, incoming: Incoming) {
-        let Incoming { request, answers } = incoming;
+        let Incoming { request, answers, socket } = incoming;
         let request = match request {
-            Asked::Status => return answer(&answers, Response::Status(Box::new(self.status()))),
+            Asked::Status => return answers.send(Response::Status(Box::new(self.status()))),
             Asked::Query { text } => {
                 let serving = self.state.serving();
                 let worker = serving.and_then(|id| Some((id, self.workers.get(&id)?)));
@@ -298,7 +376,7 @@ impl<L: Launch> Driver<L> {
             Asked::Upgrade { binary, force } => Request::Upgrade { binary, force },
             Asked::Stop => Request::Stop,
         };
-        let id = self.requests.admit(answers, self.clock.now());
+        let id = self.requests.admit(answers, socket, self.clock.now());
         self.take(Event::Requested { id, request });
     }
 
@@ -320,6 +398,14 @@ fn lets_go(event: &Event) -> bool {
         event,
         Event::Message { message: ToSupervisor::Pong(Pulse { retired_generations: 0, .. }), .. }
     )
+}
+
+/// Ends the task that accepts control clients; those who wait stay in the socket's queue.
+async fn end(server: Option<JoinHandle<()>>) {
+    if let Some(server) = server {
+        server.abort();
+        let _cancelled = server.await;
+    }
 }
 
 /// `signals` is absent in tests, which share their process.

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_handoff::message::{ToSupervisor, WorkerId};
+use serde::{Deserialize, Serialize};
 
 use crate::program::BuildId;
 
 /// Milliseconds of a clock that never goes back; the origin does not matter.
 ///
 /// A number of its own rather than [`std::time::Instant`], so that tests can choose it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Millis(pub(crate) u64);
 
 impl Millis {
@@ -31,19 +32,19 @@ impl Millis {
 }
 
 /// One transition's number, unique within a supervisor's life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Ticket(pub(crate) u64);
 
 /// Who asked through the control socket and waits for the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct RequestId(pub(crate) u64);
 
 /// An executable file the driver holds open, so that what was checked is what is started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct BinaryId(pub(crate) u32);
 
 /// An opened executable.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Binary {
     /// The driver's handle on the open file.
     pub(crate) id: BinaryId,
@@ -63,7 +64,8 @@ pub(crate) struct ConfigText {
 }
 
 /// What somebody wants done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Request {
     /// Offer the configuration, read anew, to the serving worker.
     Reload,
@@ -123,6 +125,11 @@ pub(crate) enum Event {
         ticket: Ticket,
         /// The version the binary reports, or what is wrong with it.
         result: Result<String, String>,
+    },
+    /// Answer to `Action::ReplaceSelf`: the new image is there, or why it is not.
+    Replaced {
+        /// Done, or the old image goes on, and why.
+        result: Result<(), String>,
     },
     /// Answer to `Action::Spawn`.
     Spawned {

@@ -2,7 +2,7 @@
 //!
 //! `state` decides, `driver` does, everything else is one edge each: `listeners`, `program` and
 //! `child` (processes), `control` (the socket of the command line), `systemd`, `runtime_dir`,
-//! `privilege`, `orphans`.
+//! `privilege`, `orphans`, `reexec` (the next image of this process).
 
 mod action;
 mod backoff;
@@ -15,9 +15,12 @@ mod options;
 mod orphans;
 pub mod privilege;
 pub mod program;
+mod reexec;
 pub mod runtime_dir;
 mod state;
 mod systemd;
+mod underway;
 
 pub use driver::run;
 pub use options::{ConfigSource, Options, StartError};
+pub use reexec::{RESUME_ARGUMENT, Resume, StateError, resume};

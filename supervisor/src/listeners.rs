@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::reexec::{Left, SavedListener};
 use baton_handoff::message::{ListenerKey, ListenerRole, ListenerWanted};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
@@ -100,6 +101,35 @@ impl Listeners {
         let keys = fresh.keys().cloned().collect();
         self.held.append(&mut fresh);
         Ok(keys)
+    }
+
+    /// Every listener, to be left open for the next image of this process.
+    pub(crate) fn saved<'a>(&'a self, left: &mut Left<'a>) -> Vec<SavedListener> {
+        let saved = |(key, held): (&ListenerKey, &'a Held)| SavedListener {
+            key: key.0.clone(),
+            rule: held.rule.clone(),
+            role: held.role.into(),
+            fd: left.leave(held.socket.as_fd()),
+        };
+        self.held.iter().map(saved).collect()
+    }
+
+    /// Takes over a listener of the former image of this process.
+    ///
+    /// # Errors
+    /// When it is no listening IP socket.
+    pub(crate) fn resume(
+        &mut self,
+        key: String,
+        rule: String,
+        role: ListenerRole,
+        socket: OwnedFd,
+    ) -> io::Result<()> {
+        let socket = Socket::from(socket);
+        let (address, inode) = (adoptable(&socket)?, inode(&socket)?);
+        let held = Held { socket: Rc::new(socket), rule, role, address, inode };
+        self.held.insert(ListenerKey(key), held);
+        Ok(())
     }
 
     /// Takes over names and roles of an accepted configuration.

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use baton_config::model::Supervisor;
+use baton_config::model::{Level, Supervisor};
 
 use crate::event::ConfigText;
 use crate::privilege::IdentityError;
+use crate::reexec::StateError;
 use crate::runtime_dir::RuntimeDirError;
 
 /// Everything [`run`](crate::run) needs.
@@ -22,6 +23,8 @@ pub struct Options {
     pub runtime_dir: PathBuf,
     /// `major.minor.patch` of this program.
     pub version: String,
+    /// How much is logged: the next image of the process goes on with it.
+    pub log: Level,
 }
 
 /// Where the configuration comes from.
@@ -65,15 +68,32 @@ pub enum StartError {
     /// The metrics region can neither be opened nor made.
     #[error("metrics region: {0}")]
     Region(#[from] baton_metrics::RegionError),
-    /// The variables of socket activation make no sense.
-    #[error("socket activation: {0}")]
-    Activation(#[from] baton_handoff::inherit::InheritError),
+    /// The variables of socket activation make no sense, or a descriptor is not there.
+    #[error("inherited descriptors: {0}")]
+    Inherited(#[from] baton_handoff::inherit::InheritError),
     /// The installed program cannot be opened.
     #[error("{path}: {source}", path = path.display())]
     Binary {
         /// Its path.
         path: PathBuf,
         /// The system's answer.
+        source: io::Error,
+    },
+    /// The former image's memory cannot be read.
+    #[error("the former image's state: {0}")]
+    Memory(#[from] baton_handoff::MemfdError),
+    /// The former image's memory is not understood.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The former image's memory contradicts itself, or what is there.
+    #[error("the state of the former image: {0}")]
+    Contradiction(String),
+    /// The new program cannot take over, and the old one cannot be gone back to.
+    #[error("{why}; and there is no way back to the old version: {source}")]
+    Stranded {
+        /// Why it cannot take over.
+        why: String,
+        /// Why there is no way back.
         source: io::Error,
     },
     /// A system call failed.

@@ -5,9 +5,10 @@
 //! The way to run an opened file is its path under `/proc/self/fd`, never `/proc/self/exe`, which
 //! names the supervisor's own image: after an upgrade that is the old one.
 
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -39,12 +40,26 @@ const PRIVATE_ENVIRONMENT: [&str; 6] = [
 const SELF_CHECK_MAX: u64 = 4096;
 
 /// What tells two builds apart: device, inode, size and modification time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BuildId {
     device: u64,
     inode: u64,
     size: u64,
     modified: (i64, i64),
+}
+
+impl SelfCheck {
+    /// How this program introduces itself.
+    #[must_use]
+    pub fn of_this_program(version: &str) -> Self {
+        let ours = baton_handoff::version::OURS;
+        Self {
+            version: version.into(),
+            protocol_min: ours.min().0,
+            protocol_max: ours.max().0,
+            state_formats: vec![crate::reexec::FORMAT],
+        }
+    }
 }
 
 impl BuildId {
@@ -64,6 +79,10 @@ pub struct SelfCheck {
     pub protocol_min: u16,
     /// Highest handoff protocol it speaks.
     pub protocol_max: u16,
+    /// Formats of the supervisor's state from which it can take over; a release that does not
+    /// name any cannot.
+    #[serde(default)]
+    pub state_formats: Vec<u32>,
 }
 
 /// An opened executable.
@@ -72,6 +91,8 @@ pub(crate) struct Program {
     path: PathBuf,
     file: OwnedFd,
     build: BuildId,
+    /// What its self-check said it can take over from.
+    formats: RefCell<Vec<u32>>,
 }
 
 impl Program {
@@ -82,6 +103,15 @@ impl Program {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file: File =
             OpenOptions::new().read(true).custom_flags(nix::libc::O_PATH).open(path)?;
+        Self::of(path.into(), file.into())
+    }
+
+    /// A file that is open, and the path it was opened by.
+    ///
+    /// # Errors
+    /// When it is no regular file, or not executable for anyone.
+    pub(crate) fn of(path: PathBuf, file: OwnedFd) -> io::Result<Self> {
+        let file = File::from(file);
         let meta = file.metadata()?;
         if !meta.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -95,7 +125,22 @@ impl Program {
             size: meta.size(),
             modified: (meta.mtime(), meta.mtime_nsec()),
         };
-        Ok(Self { path: path.into(), file: file.into(), build })
+        Ok(Self { path, file: file.into(), build, formats: RefCell::default() })
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Remembers how it introduced itself.
+    pub(crate) fn note(&self, check: &SelfCheck) {
+        self.formats.borrow_mut().clone_from(&check.state_formats);
+    }
+
+    /// Whether it said that it can take over from a supervisor that leaves this format.
+    pub(crate) fn reads(&self, format: u32) -> bool {
+        self.formats.borrow().contains(&format)
     }
 
     /// Where it was opened.
@@ -149,11 +194,10 @@ impl Program {
     ) -> io::Result<Child> {
         let mut command = self.command();
         command.arg(WORKER_ARGUMENT).stdin(Stdio::from(control)).process_group(0);
-        command.kill_on_drop(false);
         if let Some(identity) = identity {
             command.arg("--identity").arg(identity.to_string());
         }
-        Child::start(command)
+        Child::start(command.into_std())
     }
 }
 

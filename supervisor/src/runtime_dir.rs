@@ -4,12 +4,13 @@
 //! locked twice. The directory must belong to us alone, because whoever can write into it could
 //! put a socket of its own where clients look for ours.
 
+use std::fs::TryLockError;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 
 /// The control socket's file name.
@@ -68,7 +69,8 @@ pub enum RuntimeDirError {
 #[derive(Debug)]
 pub struct RuntimeDir {
     path: PathBuf,
-    _lock: Flock<File>,
+    /// The lock goes when its last descriptor is closed.
+    lock: File,
 }
 
 impl RuntimeDir {
@@ -89,7 +91,7 @@ impl RuntimeDir {
             Err(error) => return Err(io_error("create it")(error)),
         }
         check_ownership(path)?;
-        let file = OpenOptions::new()
+        let mut lock = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -98,21 +100,32 @@ impl RuntimeDir {
             .custom_flags(nix::libc::O_NOFOLLOW)
             .open(path.join(LOCK_FILE))
             .map_err(io_error("open the lock"))?;
-        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => lock,
-            Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
                 return Err(RuntimeDirError::Locked {
                     path: path.into(),
-                    holder: holder(&mut file),
+                    holder: holder(&mut lock),
                 });
             }
-            Err((_, errno)) => return Err(io_error("lock it")(errno.into())),
-        };
+            Err(TryLockError::Error(source)) => return Err(io_error("lock it")(source)),
+        }
         lock.set_len(0)
             .and_then(|()| lock.rewind())
             .and_then(|()| writeln!(lock, "{}", std::process::id()))
             .map_err(io_error("write the lock"))?;
-        Ok(Self { path: path.into(), _lock: lock })
+        Ok(Self { path: path.into(), lock })
+    }
+
+    /// The directory as the former image of this process held it: the lock belongs to the open
+    /// file, and that has stayed.
+    pub(crate) fn resume(path: PathBuf, lock: OwnedFd) -> Self {
+        Self { path, lock: lock.into() }
+    }
+
+    /// The locked file.
+    pub(crate) fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
     }
 
     /// The directory.

@@ -2,14 +2,15 @@
 //! of [`Action`]s comes out.
 //!
 //! ```text
-//! Idle → Check → Spawn → Prepare → Shift → Watch → (Retire, in the background) → Idle
+//! Idle → Check → Spawn → Prepare → Shift → Watch → (Retire, in the background) → Replace → Idle
 //!         failure up to Prepare: given up, the old side was never touched
 //!         failure in Shift or Watch: the old side is called back
 //! ```
 //!
 //! Start, reload, upgrade and the replacement of a dead worker are one [`Transition`] that enters
 //! at different phases: a reload offers to the worker that serves (so nothing is spawned, watched
-//! or retired), the others offer to a fresh process. Moving live connections becomes one more
+//! or retired), the others offer to a fresh process. Replace is the supervisor's own renewal and
+//! ends an upgrade only. Moving live connections becomes one more
 //! phase between Shift and Watch.
 //!
 //! Invariants, each held by a property test over random and hostile event sequences:
@@ -29,6 +30,8 @@ mod loss;
 mod offer;
 mod quarantine;
 mod queue;
+mod replace;
+mod saved;
 mod shift;
 mod stop;
 mod transition;
@@ -49,6 +52,8 @@ use crate::backoff::Backoff;
 use crate::event::{Binary, ConfigText, Event, Millis, Request, RequestId, Signal};
 use quarantine::Quarantine;
 use queue::{Pending, Queue};
+use replace::Replacing;
+pub(crate) use saved::Machine;
 use stop::Ending;
 use transition::Transition;
 use worker::Worker;
@@ -64,6 +69,8 @@ pub(crate) struct Settings {
     pub(crate) watch: Duration,
     /// What a retiring worker gets for its connections.
     pub(crate) drain_timeout: Duration,
+    /// An upgrade replaces the supervisor as well.
+    pub(crate) replaces: bool,
 }
 
 /// What a dead worker is replaced with: the last combination that stood its test.
@@ -98,6 +105,7 @@ pub(crate) struct State {
     listeners: BTreeSet<ListenerKey>,
     accepted: Accepted,
     transition: Option<Transition>,
+    replacing: Option<Replacing>,
     queue: Queue,
     backoff: Backoff,
     /// When the next replacement starts, while nobody serves and nothing else goes on.
@@ -145,6 +153,7 @@ impl State {
             listeners: BTreeSet::new(),
             accepted: Accepted { generation: Generation(1), config, binary },
             transition: None,
+            replacing: None,
             queue: Queue::default(),
             backoff: Backoff::default(),
             respawn_at: None,
@@ -169,6 +178,7 @@ impl State {
             Event::Checked { ticket, result } => self.checked(turn_ref, ticket, result),
             Event::Spawned { worker, pid } => self.spawned(worker, pid),
             Event::SpawnFailed { worker, problem } => self.spawn_failed(turn_ref, worker, problem),
+            Event::Replaced { result } => self.replaced(turn_ref, result),
             Event::Bound { ticket, result } => self.bound(turn_ref, ticket, result),
             Event::Message { worker, message } => self.message(turn_ref, worker, message),
             Event::Closed { worker } => self.closed(turn_ref, worker),
@@ -184,10 +194,7 @@ impl State {
         let workers =
             self.workers.iter().filter_map(|(id, worker)| worker.deadline(self.patience(*id)));
         let transition = self.transition.as_ref().and_then(|transition| transition.deadline);
-        let respawn = match self.transition {
-            Some(_) => None,
-            None => self.respawn_at,
-        };
+        let respawn = self.respawn_at.filter(|_| self.is_free());
         workers.chain(transition).chain(respawn).min()
     }
 
@@ -211,12 +218,17 @@ impl State {
             }
         }
         let pending = Pending { request, requesters: id.into_iter().collect() };
-        if self.transition.is_none() && matches!(self.life, Life::Running) {
+        if self.is_free() && matches!(self.life, Life::Running) {
             return self.begin(turn, pending);
         }
         match self.queue.push(pending) {
             Ok(()) => {
-                let going_on = self.transition.as_ref().map_or("start", |t| t.kind.as_str());
+                let going_on = match (&self.transition, &self.replacing) {
+                    (Some(transition), _) => transition.kind,
+                    (None, Some(_)) => Kind::Upgrade,
+                    (None, None) => Kind::Start,
+                };
+                let going_on = going_on.as_str();
                 turn.act(Action::Progress {
                     to: id.into_iter().collect(),
                     kind,
@@ -260,6 +272,11 @@ impl State {
             ToSupervisor::Answer(_) => Self::dropped(turn, id, "answer"),
             ToSupervisor::Nak(nak) => self.not_understood(turn, id, &nak),
         }
+    }
+
+    /// Nothing is going on.
+    fn is_free(&self) -> bool {
+        self.transition.is_none() && self.replacing.is_none()
     }
 
     fn dropped(turn: &mut Turn, id: WorkerId, what: &str) {

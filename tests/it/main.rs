@@ -33,6 +33,7 @@ mod names;
 mod prewarm;
 mod privilege;
 mod proxy;
+mod reexec;
 mod regex;
 mod relay;
 mod reload;

@@ -89,11 +89,19 @@ pub struct SupervisorStatus {
     pub pid: u32,
     /// `major.minor.patch`.
     pub version: String,
+    /// How many programs this process has been: 1 at the start, one more after each upgrade.
+    #[serde(default = "one")]
+    pub images: u64,
     /// Whole seconds since the start.
     pub uptime_seconds: u64,
     /// `starting`, `running`, `degraded` (nothing serves, listeners are held), `crash-loop`
     /// (the same, after repeated failures) or `stopping`.
     pub state: String,
+}
+
+/// What a release says that does not say it.
+fn one() -> u64 {
+    1
 }
 
 /// One of [`Status::workers`].

@@ -3,37 +3,105 @@
 //! bounded number of places for a bounded time.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::Uid;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::spawn_local;
 
 use super::protocol::{Done, REQUEST_MAX, Request, Response};
+use crate::underway::{Hold, Underway};
 
 /// Clients served at once; a reload storm of a hundred callers still fits.
 const CLIENTS: usize = 256;
 /// How long a client may take to send its line, or to take one of ours.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A request and where its answers go. Dropping the sender ends the client's connection.
+/// A request, where its answers go, and who asked.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     /// What is asked for.
     pub(crate) request: Request,
+    /// The way back.
+    pub(crate) answers: Answers,
+    /// The client's connection, for whoever has to pass it on.
+    pub(crate) socket: OwnedFd,
+}
+
+/// The way back to one client. Dropping it ends the client's connection.
+#[derive(Debug)]
+pub(crate) struct Answers {
     /// Unbounded in type only: a request has a handful of phases.
-    pub(crate) answers: mpsc::UnboundedSender<Response>,
+    sender: mpsc::UnboundedSender<(Response, Hold)>,
+    underway: Underway,
+}
+
+impl Answers {
+    fn new(underway: Underway) -> (Self, mpsc::UnboundedReceiver<(Response, Hold)>) {
+        let (sender, outgoing) = mpsc::unbounded_channel();
+        (Self { sender, underway }, outgoing)
+    }
+
+    /// Goes on with a client that a former image of this process was talking to.
+    ///
+    /// # Errors
+    /// When the socket cannot be registered.
+    pub(crate) fn resume(socket: OwnedFd, underway: Underway) -> io::Result<Self> {
+        let mut stream = UnixStream::from_std(socket.into())?;
+        let (answers, outgoing) = Self::new(underway);
+        spawn_local(async move {
+            if let Err(error) = deliver(&mut stream, outgoing).await {
+                tracing::debug!(%error, "control client");
+            }
+        });
+        Ok(answers)
+    }
+
+    /// Queues a line; a client that is gone misses it.
+    pub(crate) fn send(&self, response: Response) {
+        let _gone = self.sender.send((response, self.underway.hold()));
+    }
+
+    /// Keeps this process from replacing itself as long as the value lives.
+    pub(crate) fn hold(&self) -> Hold {
+        self.underway.hold()
+    }
+
+    /// Whether the client has its last line, or is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Waits for that.
+    pub(crate) async fn closed(&self) {
+        self.sender.closed().await;
+    }
+}
+
+/// What a conversation needs of the driver.
+#[derive(Debug, Clone)]
+pub(crate) struct Desk {
+    /// Where requests go.
+    pub(crate) requests: mpsc::Sender<Incoming>,
+    /// Counts answers that are not written yet.
+    pub(crate) underway: Underway,
+    /// Counts clients whose line has not come yet.
+    pub(crate) callers: Underway,
 }
 
 /// The bound control socket; its file goes with the value.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
-    listener: UnixListener,
+    listener: Rc<UnixListener>,
     path: PathBuf,
+    places: Arc<Semaphore>,
 }
 
 impl ControlSocket {
@@ -50,30 +118,32 @@ impl ControlSocket {
         }
         let listener = UnixListener::bind(path)?;
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
-        Ok(Self { listener, path: path.into() })
+        Ok(Self::of(listener, path))
     }
 
-    /// Serves clients for ever; must run on a local task set.
-    pub(crate) async fn serve(self, requests: mpsc::Sender<Incoming>) {
+    /// Goes on with the socket of a former image of this process.
+    ///
+    /// # Errors
+    /// When it cannot be registered.
+    pub(crate) fn resume(socket: OwnedFd, path: &Path) -> io::Result<Self> {
+        Ok(Self::of(UnixListener::from_std(socket.into())?, path))
+    }
+
+    fn of(listener: UnixListener, path: &Path) -> Self {
         let places = Arc::new(Semaphore::new(CLIENTS));
-        loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    let requests = requests.clone();
-                    tokio::task::spawn_local(async move {
-                        if let Err(error) = converse(stream, requests).await {
-                            tracing::debug!(%error, "control client");
-                        }
-                        drop(place);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "control socket: accept");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
+        Self { listener: Rc::new(listener), path: path.into(), places }
+    }
+
+    /// Serves clients until it is dropped; must run on a local task set. Dropping it leaves the
+    /// conversations that have begun to their end, and new clients in the socket's queue.
+    pub(crate) fn serve(&self, desk: Desk) -> impl Future<Output = ()> + 'static {
+        accept(Rc::clone(&self.listener), Arc::clone(&self.places), desk)
+    }
+}
+
+impl AsFd for ControlSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 }
 
@@ -85,12 +155,34 @@ impl Drop for ControlSocket {
     }
 }
 
-async fn converse(stream: UnixStream, requests: mpsc::Sender<Incoming>) -> io::Result<()> {
+async fn accept(listener: Rc<UnixListener>, places: Arc<Semaphore>, desk: Desk) {
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (desk, caller) = (desk.clone(), desk.callers.hold());
+                spawn_local(async move {
+                    if let Err(error) = converse(stream, desk, caller).await {
+                        tracing::debug!(%error, "control client");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "control socket: accept");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn converse(stream: UnixStream, desk: Desk, caller: Hold) -> io::Result<()> {
     let peer = stream.peer_cred()?.uid();
     if peer != 0 && peer != Uid::effective().as_raw() {
         tracing::warn!(uid = peer, "control socket: refused a client of another user");
         return Ok(());
     }
+    let socket = stream.as_fd().try_clone_to_owned()?;
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     let limit = u64::try_from(REQUEST_MAX).unwrap_or(u64::MAX);
@@ -103,13 +195,23 @@ async fn converse(stream: UnixStream, requests: mpsc::Sender<Incoming>) -> io::R
             return write(&mut writer, &Response::Done(Done::refused(problem))).await;
         }
     };
-    let (answers, mut outgoing) = mpsc::unbounded_channel();
-    if requests.send(Incoming { request, answers }).await.is_err() {
+    let (answers, outgoing) = Answers::new(desk.underway);
+    if desk.requests.send(Incoming { request, answers, socket }).await.is_err() {
         let problem = "the supervisor is ending".to_owned();
         return write(&mut writer, &Response::Done(Done::refused(problem))).await;
     }
-    while let Some(response) = outgoing.recv().await {
-        write(&mut writer, &response).await?;
+    drop(caller);
+    deliver(&mut writer, outgoing).await
+}
+
+/// Writes answers up to the last.
+async fn deliver(
+    writer: &mut (impl AsyncWrite + Unpin),
+    mut outgoing: mpsc::UnboundedReceiver<(Response, Hold)>,
+) -> io::Result<()> {
+    while let Some((response, hold)) = outgoing.recv().await {
+        write(writer, &response).await?;
+        drop(hold);
         match response {
             Response::Progress { .. } => {}
             // Nothing follows; ending here lets the driver see that the answer is out.
@@ -126,10 +228,7 @@ impl Done {
     }
 }
 
-async fn write(
-    writer: &mut tokio::net::unix::OwnedWriteHalf,
-    response: &Response,
-) -> io::Result<()> {
+async fn write(writer: &mut (impl AsyncWrite + Unpin), response: &Response) -> io::Result<()> {
     let mut line = serde_json::to_vec(response)?;
     line.push(b'\n');
     within(writer.write_all(&line)).await

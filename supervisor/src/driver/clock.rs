@@ -17,6 +17,13 @@ impl Clock {
         Self { origin: Instant::now() }
     }
 
+    /// As far as a former image of this process had come.
+    pub(crate) fn resume(uptime: Millis) -> Self {
+        let now = Instant::now();
+        let origin = now.checked_sub(Duration::from_millis(uptime.0)).unwrap_or(now);
+        Self { origin }
+    }
+
     /// Now, rounded down: a deadline never counts as passed before it has.
     pub(crate) fn now(self) -> Millis {
         Millis(0).after(self.origin.elapsed())

@@ -2,6 +2,7 @@
 //! event that is handled before anything else.
 
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use tokio::task::{spawn_blocking, spawn_local};
 
 use super::Driver;
 use super::launch::{Launch, compatible};
-use super::worker::{Cargo, Live};
+use super::replace::Replacement;
+use super::worker::Cargo;
 use crate::action::{Action, Notify, Severity};
 use crate::event::{Binary, BinaryId, Event, Ticket};
 
@@ -34,6 +36,7 @@ impl<L: Launch> Driver<L> {
             Action::SelfCheck { ticket, binary } => self.self_check(ticket, binary),
             Action::CancelCheck { ticket } => self.end_check(ticket),
             Action::ReleaseBinary { binary } => self.programs.close(binary),
+            Action::ReplaceSelf { binary } => self.replacement = Some(Replacement::of(binary)),
             Action::Spawn { worker, binary } => self.spawn(worker, binary),
             Action::Send { worker, order } => self.send(worker, order.into(), Cargo::Nothing),
             Action::Prepare { worker, generation, config, with_region } => {
@@ -114,10 +117,13 @@ impl<L: Launch> Driver<L> {
             let result = Err("the binary is not open any more".to_owned());
             return self.answers.push_back(Event::Checked { ticket, result });
         };
-        let check = self.launch.self_check(program, SELF_CHECK);
+        let check = self.launch.self_check(Rc::clone(&program), SELF_CHECK);
         let events = self.events.clone();
         let task = spawn_local(async move {
-            let result = check.await.and_then(|check| compatible(&check));
+            let result = check.await.and_then(|check| {
+                program.note(&check);
+                compatible(&check)
+            });
             let _ended = events.send(Event::Checked { ticket, result }).await;
         });
         self.checks.insert(ticket, task.abort_handle());
@@ -147,8 +153,7 @@ impl<L: Launch> Driver<L> {
         let end = SupervisorEnd::new(ours)?;
         let launched = self.launch.worker(&program, theirs)?;
         let pid = launched.pid;
-        let live = Live::attend(worker, launched, end, &self.events, self.clock);
-        self.workers.insert(worker, live);
+        self.attend(worker, launched, end);
         Ok(pid)
     }
 

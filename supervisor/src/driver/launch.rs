@@ -39,6 +39,25 @@ pub(crate) trait Launch {
     /// # Errors
     /// What the system said.
     fn worker(&self, program: &Program, control: OwnedFd) -> io::Result<Launched>;
+
+    /// Attends to a worker that runs already.
+    ///
+    /// # Errors
+    /// It has ended, or there is no free descriptor.
+    fn adopt(&self, pid: u32) -> io::Result<Launched>;
+
+    /// Who the workers are, where that is not who we are.
+    fn identity(&self) -> Option<Identity>;
+
+    /// Whether this process can become another program.
+    fn replaces(&self) -> bool;
+}
+
+impl Launched {
+    fn of(child: Child) -> Self {
+        let (signals, received) = mpsc::unbounded_channel();
+        Self { pid: child.pid(), exit: Box::pin(attend(child, received)), signals }
+    }
 }
 
 /// Real processes.
@@ -59,27 +78,34 @@ impl Launch for Processes {
 
     fn worker(&self, program: &Program, control: OwnedFd) -> io::Result<Launched> {
         let child = program.spawn_worker(control, self.identity)?;
-        let pid = u32::try_from(child.pid().as_raw()).map_err(io::Error::other)?;
-        let (signals, received) = mpsc::unbounded_channel();
-        Ok(Launched { pid, exit: Box::pin(attend(child, received)), signals })
+        Ok(Launched::of(child))
+    }
+
+    fn adopt(&self, pid: u32) -> io::Result<Launched> {
+        Child::of(pid).map(Launched::of)
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.identity
+    }
+
+    fn replaces(&self) -> bool {
+        true
     }
 }
 
 /// Stays with a process until it has ended: waits, and passes signals on.
-async fn attend(mut child: Child, mut signals: mpsc::UnboundedReceiver<Force>) -> String {
+async fn attend(child: Child, mut signals: mpsc::UnboundedReceiver<Force>) -> String {
     loop {
         tokio::select! {
-            status = child.wait() => return match status {
-                Ok(status) => status.to_string(),
-                Err(error) => format!("its exit status is unknown: {error}"),
-            },
+            how = child.wait() => return how,
             Some(force) = signals.recv() => {
                 let signal = match force {
                     Force::Terminate => Signal::SIGTERM,
                     Force::Kill => Signal::SIGKILL,
                 };
                 if let Err(error) = child.signal(signal) {
-                    tracing::warn!(pid = child.pid().as_raw(), %signal, %error, "cannot signal");
+                    tracing::warn!(pid = child.pid(), %signal, %error, "cannot signal");
                 }
             }
         }
@@ -99,7 +125,12 @@ mod tests {
     use super::*;
 
     fn check(min: u16, max: u16) -> SelfCheck {
-        SelfCheck { version: "9.9.9".into(), protocol_min: min, protocol_max: max }
+        SelfCheck {
+            version: "9.9.9".into(),
+            protocol_min: min,
+            protocol_max: max,
+            state_formats: vec![1],
+        }
     }
 
     #[test]

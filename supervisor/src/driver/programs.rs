@@ -21,12 +21,27 @@ impl Programs {
     /// # Errors
     /// When it cannot be opened or is no executable file.
     pub(crate) fn open(&mut self, path: &Path) -> io::Result<Binary> {
-        let program = Rc::new(Program::open(path)?);
+        let program = Program::open(path)?;
         let id = BinaryId(self.next);
         self.next = self.next.wrapping_add(1);
         let binary = Binary { id, build: program.build(), path: program.path().into() };
-        self.open.insert(id, program);
+        self.keep(id, program);
         Ok(binary)
+    }
+
+    /// None is open, and the next one gets this number.
+    pub(crate) fn resume(next: BinaryId) -> Self {
+        Self { open: BTreeMap::new(), next: next.0 }
+    }
+
+    /// Keeps one that is open already.
+    pub(crate) fn keep(&mut self, id: BinaryId, program: Program) {
+        self.open.insert(id, Rc::new(program));
+    }
+
+    /// The number of the next one.
+    pub(crate) fn next(&self) -> BinaryId {
+        BinaryId(self.next)
     }
 
     pub(crate) fn get(&self, id: BinaryId) -> Option<Rc<Program>> {

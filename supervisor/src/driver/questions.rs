@@ -9,12 +9,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use baton_handoff::message::{Answer, Query, ToWorker, WorkerId};
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 
 use super::worker::{Cargo, Live};
 use crate::control::protocol::{Done, Response};
+use crate::control::server::Answers;
 
 /// Questions a worker has not answered; more are refused.
 const MOST: usize = 64;
@@ -57,11 +57,7 @@ impl Questions {
 }
 
 /// Asks the worker and answers the client, when one or the other comes to it.
-pub(super) fn pass_on(
-    worker: Option<(WorkerId, &Live)>,
-    text: String,
-    client: UnboundedSender<Response>,
-) {
+pub(super) fn pass_on(worker: Option<(WorkerId, &Live)>, text: String, client: Answers) {
     let refuse = |problem: &str| Response::Done(Done::refused(problem.to_owned()));
     let asked = match worker {
         None => Err(refuse("no worker serves")),
@@ -75,8 +71,10 @@ pub(super) fn pass_on(
     };
     let (id, answer) = match asked {
         Ok(asked) => asked,
-        Err(refused) => return super::answer(&client, refused),
+        Err(refused) => return client.send(refused),
     };
+    // A process that replaces itself waits for the answer: the next image does not know who asked.
+    let hold = client.hold();
     spawn_local(async move {
         let response = match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(text)) => Response::Answer { text },
@@ -86,7 +84,8 @@ pub(super) fn pass_on(
                 refuse("the worker did not answer in time")
             }
         };
-        super::answer(&client, response);
+        client.send(response);
+        drop(hold);
     });
 }
 

@@ -15,7 +15,8 @@ impl<L: Launch> Driver<L> {
         Status {
             supervisor: SupervisorStatus {
                 pid: std::process::id(),
-                version: self.version.clone(),
+                version: self.state.version().into(),
+                images: self.images,
                 uptime_seconds: self.clock.uptime().as_secs(),
                 state: view.state.into(),
             },

@@ -1,11 +1,12 @@
 //! One worker's connections to the driver: who reads its channel, who writes it, who waits for
 //! its end.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use baton_handoff::message::{ToSupervisor, ToWorker, WorkerId};
+use baton_handoff::version::Version;
 use baton_handoff::{Fault, Received, RecvError, SendError, SupervisorEnd};
 use baton_metrics::Region;
 use socket2::Socket;
@@ -18,6 +19,7 @@ use super::questions::Questions;
 use super::rate::Rate;
 use crate::action::Force;
 use crate::event::Event;
+use crate::underway::{Hold, Underway};
 
 /// After a process's end its channel is read to the last message, because that may say why; this
 /// long at most, because somebody else may hold the other end open.
@@ -38,11 +40,14 @@ pub(crate) enum Cargo {
 pub(crate) struct Parcel {
     pub(crate) message: ToWorker,
     pub(crate) cargo: Cargo,
+    _hold: Hold,
 }
 
 /// A live worker. Dropping it closes our end of the channel.
 pub(crate) struct Live {
     pub(crate) pid: u32,
+    end: Rc<SupervisorEnd>,
+    underway: Underway,
     /// Unbounded in type only: a worker that does not read is silent too, and killed for it.
     outbox: mpsc::UnboundedSender<Parcel>,
     signals: mpsc::UnboundedSender<Force>,
@@ -57,31 +62,36 @@ impl Live {
         launched: Launched,
         end: SupervisorEnd,
         events: &mpsc::Sender<Event>,
+        underway: &Underway,
         clock: Clock,
     ) -> Self {
         let end = Rc::new(end);
         let (outbox, parcels) = mpsc::unbounded_channel();
         let questions = Questions::default();
+        let mailbox = Mailbox { worker: id, events: events.clone(), underway: underway.clone() };
         let rate = Rc::new(Rate::new(clock.now()));
-        let heard =
-            Heard { worker: id, questions: questions.clone(), rate: Rc::clone(&rate), clock };
-        let reader = spawn_local(read(heard, Rc::clone(&end), events.clone()));
-        let writer = spawn_local(write(id, end, parcels, rate, events.clone()));
+        let heard = Heard { questions: questions.clone(), rate: Rc::clone(&rate), clock };
+        let reader = spawn_local(read(heard, Rc::clone(&end), mailbox.clone()));
+        let writer = spawn_local(write(Rc::clone(&end), parcels, rate, mailbox.clone()));
         let tasks = [reader.abort_handle(), writer.abort_handle()];
         let Launched { pid, exit, signals } = launched;
-        let events = events.clone();
         spawn_local(async move {
             let how = exit.await;
+            let _hold = mailbox.underway.hold();
             last_words(id, reader).await;
-            // The driver is gone only when the process ends as well.
-            let _ended = events.send(Event::Exited { worker: id, how }).await;
+            mailbox.put(Event::Exited { worker: id, how }).await;
         });
-        Self { pid, outbox, signals, questions, tasks }
+        Self { pid, end, underway: underway.clone(), outbox, signals, questions, tasks }
     }
 
     /// Queues a message. To a worker that is dead it goes nowhere.
     pub(crate) fn send(&self, message: ToWorker, cargo: Cargo) {
-        let _dead = self.outbox.send(Parcel { message, cargo });
+        let _dead = self.outbox.send(Parcel { message, cargo, _hold: self.underway.hold() });
+    }
+
+    /// Our end of its channel and the protocol agreed on, for the next image of this process.
+    pub(crate) fn channel(&self) -> (BorrowedFd<'_>, Option<Version>) {
+        (self.end.as_fd(), self.end.version())
     }
 
     /// What it was asked for others.
@@ -113,14 +123,30 @@ async fn last_words(id: WorkerId, reader: JoinHandle<()>) {
 
 /// What a worker's messages are held against.
 struct Heard {
-    worker: WorkerId,
     questions: Questions,
     rate: Rc<Rate>,
     clock: Clock,
 }
 
-async fn read(heard: Heard, end: Rc<SupervisorEnd>, events: mpsc::Sender<Event>) {
-    let Heard { worker, questions, rate, clock } = heard;
+/// Where what a worker's tasks find out goes.
+#[derive(Clone)]
+struct Mailbox {
+    worker: WorkerId,
+    events: mpsc::Sender<Event>,
+    underway: Underway,
+}
+
+impl Mailbox {
+    /// Whether it was taken. The driver is gone only when the process ends as well.
+    async fn put(&self, event: Event) -> bool {
+        let _hold = self.underway.hold();
+        self.events.send(event).await.is_ok()
+    }
+}
+
+async fn read(heard: Heard, end: Rc<SupervisorEnd>, mailbox: Mailbox) {
+    let Heard { questions, rate, clock } = heard;
+    let worker = mailbox.worker;
     loop {
         let received = end.recv().await;
         // What was asked for is no flood, however many ask.
@@ -146,19 +172,19 @@ async fn read(heard: Heard, end: Rc<SupervisorEnd>, events: mpsc::Sender<Event>)
                 (broken(error.to_string()), true)
             }
         };
-        if events.send(event).await.is_err() || last {
+        if !mailbox.put(event).await || last {
             return;
         }
     }
 }
 
 async fn write(
-    worker: WorkerId,
     end: Rc<SupervisorEnd>,
     mut parcels: mpsc::UnboundedReceiver<Parcel>,
     rate: Rc<Rate>,
-    events: mpsc::Sender<Event>,
+    mailbox: Mailbox,
 ) {
+    let worker = mailbox.worker;
     while let Some(parcel) = parcels.recv().await {
         rate.expect_answers();
         match deliver(&end, &parcel).await {
@@ -167,7 +193,7 @@ async fn write(
             Err(SendError::Closed(_)) => return,
             Err(error) => {
                 let problem = error.to_string();
-                let _ended = events.send(Event::Broken { worker, problem }).await;
+                mailbox.put(Event::Broken { worker, problem }).await;
                 return;
             }
         }

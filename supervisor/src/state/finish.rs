@@ -9,7 +9,22 @@ use super::transition::{Failure, Step, Transition};
 use super::worker::Role;
 use super::{Life, State, Turn};
 use crate::action::{Action, Force, Kind, Notify, Order, Outcome, Report, Severity};
-use crate::event::RequestId;
+use crate::event::{Millis, RequestId};
+
+/// What a report is about.
+#[derive(Debug)]
+pub(super) struct Matter {
+    pub(super) kind: Kind,
+    pub(super) requesters: Vec<RequestId>,
+    pub(super) started: Millis,
+}
+
+impl Matter {
+    fn of(transition: Transition) -> Self {
+        let Transition { kind, requesters, started, .. } = transition;
+        Self { kind, requesters, started }
+    }
+}
 
 impl State {
     /// The offered generation serves and stood its test.
@@ -28,7 +43,11 @@ impl State {
         if let Life::Starting = self.life {
             self.life = Life::Running;
         }
-        self.conclude(turn, &transition, Outcome::Success, summary, Vec::new());
+        let matter = Matter::of(transition);
+        if matter.kind == Kind::Upgrade && self.settings.replaces {
+            return self.replace(turn, matter, summary);
+        }
+        self.conclude(turn, matter, Outcome::Success, summary, Vec::new());
         self.settle(turn);
     }
 
@@ -72,7 +91,7 @@ impl State {
         let Some(transition) = self.transition.take() else { return };
         let summary =
             format!("nothing changed; generation {} serves on", self.accepted.generation.0);
-        self.conclude(turn, &transition, Outcome::Unchanged, summary, Vec::new());
+        self.conclude(turn, Matter::of(transition), Outcome::Unchanged, summary, Vec::new());
         self.settle(turn);
     }
 
@@ -100,10 +119,10 @@ impl State {
             }
             (_, None) => format!("{kind} failed; no worker serves"),
         };
-        self.conclude(turn, &transition, outcome, summary, problems.clone());
-        match (&self.life, transition.kind) {
-            (Life::Starting, _) => self.end(turn, 1, problems, None),
-            (Life::Running | Life::Stopping(_) | Life::Ended, _) => self.settle(turn),
+        self.conclude(turn, Matter::of(transition), outcome, summary, problems.clone());
+        match self.life {
+            Life::Starting => self.end(turn, 1, problems, None),
+            Life::Running | Life::Stopping(_) | Life::Ended => self.settle(turn),
         }
     }
 
@@ -140,34 +159,35 @@ impl State {
         }
     }
 
-    fn conclude(
+    pub(super) fn conclude(
         &mut self,
         turn: &mut Turn,
-        transition: &Transition,
+        matter: Matter,
         outcome: Outcome,
         summary: String,
         problems: Vec<String>,
     ) {
-        match transition.kind {
+        let Matter { kind, requesters, started } = matter;
+        match kind {
             Kind::Reload => turn.act(Action::CountReload(outcome)),
             Kind::Upgrade => turn.act(Action::CountUpgrade(outcome)),
             Kind::Start | Kind::Respawn | Kind::Stop => {}
         }
-        if outcome.is_ok() && transition.kind != Kind::Respawn {
+        if outcome.is_ok() && kind != Kind::Respawn {
             turn.act(Action::StampReload);
         }
-        let duration = turn.now.since(transition.started).as_millis();
+        let duration = turn.now.since(started).as_millis();
         let report = Report {
-            kind: transition.kind,
+            kind,
             outcome,
             summary,
             problems,
             generation: self.accepted.generation,
             duration_ms: u64::try_from(duration).unwrap_or(u64::MAX),
         };
-        self.announce(turn, &transition.requesters, report);
+        self.announce(turn, &requesters, report);
         if self.is_running() {
-            match transition.kind {
+            match kind {
                 Kind::Start | Kind::Reload | Kind::Upgrade => {
                     turn.act(Action::Notify(Notify::Ready));
                 }
@@ -217,7 +237,7 @@ impl State {
 
     /// Between transitions: the next request, or a worker where none serves.
     pub(super) fn settle(&mut self, turn: &mut Turn) {
-        if !self.is_running() || self.transition.is_some() {
+        if !self.is_running() || !self.is_free() {
             return;
         }
         if self.serving.is_some() {
@@ -256,10 +276,7 @@ impl State {
 
     /// One worker serves and nobody else is alive, nothing is going on.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.is_running()
-            && self.transition.is_none()
-            && self.serving.is_some()
-            && self.workers.len() == 1
+        self.is_running() && self.is_free() && self.serving.is_some() && self.workers.len() == 1
     }
 
     /// A step of the transition has taken too long.

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::program::BuildId;
 
 /// Failures after which a build is no longer tried.
@@ -12,7 +14,8 @@ const FAILURES: u32 = 3;
 /// Builds remembered; the oldest is forgotten first.
 const REMEMBERED: usize = 16;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(super) struct Quarantine {
     failed: VecDeque<(BuildId, u32)>,
 }

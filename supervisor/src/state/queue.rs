@@ -5,17 +5,20 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::{Request, RequestId};
 
 /// A request and everybody who waits for its result; nobody, when a signal asked.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Pending {
     pub(super) request: Request,
     pub(super) requesters: Vec<RequestId>,
 }
 
 /// At most one reload and one upgrade, in the order they were first asked for.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(super) struct Queue {
     waiting: VecDeque<Pending>,
 }

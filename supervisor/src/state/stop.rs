@@ -105,6 +105,7 @@ impl State {
             transition.candidate = None;
         }
         self.fail(turn, Failure::of_system(vec![STOPPING.into()]));
+        self.replacing_gives_way(turn, STOPPING);
         let waiting: Vec<_> = self.queue.drain().collect();
         for pending in waiting {
             let kind = match pending.request {

@@ -3,6 +3,7 @@
 mod property;
 mod recovery;
 mod reload;
+mod replace;
 mod start;
 mod stopping;
 mod upgrade;

@@ -64,7 +64,10 @@ impl State {
         let (kind, phase, since) = match (&self.transition, &self.life) {
             (Some(t), _) => (t.kind, t.step.phase(), t.started),
             (None, Life::Stopping(ending)) => (Kind::Stop, "drain", ending.since),
-            (None, Life::Starting | Life::Running | Life::Ended) => return None,
+            (None, Life::Starting | Life::Running | Life::Ended) => {
+                let replacing = self.replacing.as_ref()?;
+                (Kind::Upgrade, "replace", replacing.started)
+            }
         };
         let since = u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX);
         Some(TransitionStatus { kind: kind.as_str().into(), phase: phase.into(), since })

@@ -2,11 +2,14 @@
 
 use baton_handoff::message::{Generation, Pulse};
 
+use serde::{Deserialize, Serialize};
+
 use super::limits::{EXIT_AFTER_CLOSE, Patience};
 use crate::event::Millis;
 
 /// The steps by which a retiring worker is made to go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Rung {
     /// It drains; SIGTERM comes next.
     Drain,
@@ -15,7 +18,8 @@ pub(super) enum Rung {
 }
 
 /// What a worker is to us.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Role {
     /// Has never accepted a connection.
     Starting,

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::interval;
 
 use super::super::launch::{Launch, Launched, Local};
+use crate::privilege::Identity;
 use crate::program::{Program, SelfCheck};
 
 /// What a double is like.
@@ -55,7 +56,12 @@ impl Doubles {
 
 impl Launch for Doubles {
     fn self_check(&self, _: Rc<Program>, _: Duration) -> Local<Result<SelfCheck, String>> {
-        let check = SelfCheck { version: "0.0.2".into(), protocol_min: 1, protocol_max: 1 };
+        let check = SelfCheck {
+            version: "0.0.2".into(),
+            protocol_min: 1,
+            protocol_max: 1,
+            state_formats: Vec::new(),
+        };
         Box::pin(async move { Ok(check) })
     }
 
@@ -75,6 +81,18 @@ impl Launch for Doubles {
             }
         };
         Ok(Launched { pid, exit: Box::pin(exit), signals })
+    }
+
+    fn adopt(&self, _: u32) -> io::Result<Launched> {
+        Err(io::Error::other("doubles live and die with their test"))
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
+
+    fn replaces(&self) -> bool {
+        false
     }
 }
 

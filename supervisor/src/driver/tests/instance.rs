@@ -3,12 +3,13 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc as sync;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use baton_config::model::Supervisor;
+use baton_config::model::{Level, Supervisor};
 use baton_metrics::Reader;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
@@ -18,6 +19,7 @@ use super::double::{Doubles, Push, Script};
 use crate::control::client::Conversation;
 use crate::control::protocol::{Done, Request, Response, Status};
 use crate::control::server::ControlSocket;
+use crate::event::Event;
 use crate::options::{ConfigSource, Options, StartError};
 use crate::runtime_dir::{CONTROL_SOCKET, RuntimeDir};
 
@@ -177,13 +179,14 @@ fn serve(
     cast: Vec<(Script, mpsc::UnboundedReceiver<Push>)>,
     bound: &sync::Sender<()>,
 ) -> Result<ExitCode, StartError> {
-    let runtime_dir = RuntimeDir::open(&dir.join("run")).unwrap();
+    let runtime_dir = Rc::new(RuntimeDir::open(&dir.join("run")).unwrap());
     let options = Options {
         binary: std::fs::canonicalize("/bin/sh").unwrap(),
         source: ConfigSource::File(dir.join("a.json")),
         process: settings(),
         runtime_dir: runtime_dir.path().into(),
         version: "0.0.0".into(),
+        log: Level::Info,
     };
     let runtime = Builder::new_current_thread()
         .enable_io()
@@ -191,10 +194,10 @@ fn serve(
         .build_local(LocalOptions::default())
         .unwrap();
     runtime.block_on(async {
-        let driver = Driver::new(options, &runtime_dir, Doubles::new(cast))?;
+        let driver = Driver::new(options, Rc::clone(&runtime_dir), Doubles::new(cast))?;
         let control = ControlSocket::bind(&runtime_dir.control_socket()).unwrap();
         bound.send(()).unwrap();
-        driver.run(Vec::new(), control, None).await
+        driver.run(Event::Start, control, None).await
     })
 }
 

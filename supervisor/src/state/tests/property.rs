@@ -176,6 +176,7 @@ fn apply(world: &mut World, op: Op) {
                         | Event::Opened { .. }
                         | Event::Bound { .. }
                         | Event::SpawnFailed { .. }
+                        | Event::Replaced { .. }
                 )
             );
             if !certain {
@@ -226,6 +227,7 @@ fn apply(world: &mut World, op: Op) {
             world.open_error = trouble(2);
             world.check_error = trouble(3);
             world.spawn_error = trouble(4);
+            world.replace_error = trouble(6);
             world.check_hangs = bits & 32 != 0;
             world.build = u64::from(bits);
         }
@@ -243,6 +245,7 @@ fn make_peace(world: &mut World) {
     world.open_error = None;
     world.check_error = None;
     world.spawn_error = None;
+    world.replace_error = None;
     world.check_hangs = false;
 }
 

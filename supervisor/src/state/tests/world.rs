@@ -11,7 +11,7 @@ use baton_handoff::message::{
     ToSupervisor, WorkerId,
 };
 
-use super::super::{Settings, State};
+use super::super::{Machine, Settings, State};
 use crate::action::{Action, Force, Kind, Notify, Order, Outcome, Report};
 use crate::event::{
     Binary, BinaryId, ConfigText, Event, Millis, Request, RequestId, Signal, Ticket,
@@ -96,6 +96,9 @@ pub(super) struct World {
     pub(super) check_error: Option<String>,
     pub(super) check_hangs: bool,
     pub(super) spawn_error: Option<String>,
+    pub(super) replace_error: Option<String>,
+    /// The test says itself how a replacement ends.
+    pub(super) hold_replacement: bool,
     pub(super) build: u64,
     pub(super) open: BTreeSet<ListenerKey>,
     kept: BTreeSet<ListenerKey>,
@@ -115,8 +118,13 @@ impl World {
     }
 
     pub(super) fn with_watch(watch: Duration) -> Self {
-        let settings =
-            Settings { version: "1.0.0".into(), ready_timeout: READY, watch, drain_timeout: DRAIN };
+        let settings = Settings {
+            version: "1.0.0".into(),
+            ready_timeout: READY,
+            watch,
+            drain_timeout: DRAIN,
+            replaces: true,
+        };
         let binary =
             Binary { id: BinaryId(0), build: BuildId::fake(0), path: "/usr/bin/baton".into() };
         let config = Arc::new(ConfigText { name: "a.json".into(), text: b"a b".to_vec() });
@@ -133,6 +141,8 @@ impl World {
             check_error: None,
             check_hangs: false,
             spawn_error: None,
+            replace_error: None,
+            hold_replacement: false,
             build: 1,
             open: BTreeSet::new(),
             kept: BTreeSet::new(),
@@ -308,6 +318,9 @@ impl World {
         {
             process.said_active = true;
         }
+        if matches!(event, Event::Replaced { .. }) && self.state.is_replacing() {
+            self.renew();
+        }
         let actions = self.state.handle(event, self.now);
         assert!(actions.is_empty() || self.exit.is_none() || only_replies(&actions));
         let closes_freely = self.stopping
@@ -315,6 +328,7 @@ impl World {
                 matches!(
                     action,
                     Action::Notify(Notify::Stopping)
+                        | Action::ReplaceSelf { .. }
                         | Action::CountReload(Outcome::Success)
                         | Action::CountUpgrade(Outcome::Success)
                 )
@@ -335,6 +349,14 @@ impl World {
         }
         self.actions.extend(actions);
         self.check();
+    }
+
+    /// The machine goes through its words, as in another image of the process.
+    fn renew(&mut self) {
+        let words = serde_json::to_string(&self.state.save().unwrap()).unwrap();
+        let machine: Machine = serde_json::from_str(&words).unwrap();
+        self.state = State::restore(machine, "1.1.0".into(), self.now).unwrap();
+        assert_eq!(serde_json::to_string(&self.state.save().unwrap()).unwrap(), words);
     }
 
     fn check(&self) {
@@ -378,6 +400,13 @@ impl World {
                     Habit::Ignores => {}
                 },
             },
+            Action::ReplaceSelf { binary } => {
+                assert!(self.binaries.contains(binary));
+                let result = self.replace_error.clone().map_or(Ok(()), Err);
+                if !self.hold_replacement {
+                    self.pending.push_back(Event::Replaced { result });
+                }
+            }
             Action::Bind { ticket, wanted } => self.bind(*ticket, wanted),
             Action::NameListeners { plan } => {
                 self.kept.extend(plan.iter().map(|wanted| wanted.key.clone()));

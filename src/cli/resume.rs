@@ -1,0 +1,32 @@
+//! `baton resume`: the next image of a supervisor that replaces itself. Started by the former
+//! image in the same process, never by hand.
+
+use std::os::fd::RawFd;
+use std::process::ExitCode;
+
+use baton_supervisor::Resume;
+use clap::Args;
+
+use crate::output::Failure;
+use crate::{instance, logging};
+
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// Descriptor of the former image's memory.
+    #[arg(long, value_name = "N")]
+    state_fd: RawFd,
+    /// Descriptor of the former image's executable.
+    #[arg(long, value_name = "N")]
+    back_fd: Option<RawFd>,
+    /// Why the image in between did not take over.
+    #[arg(long, value_name = "REASON")]
+    failed: Option<String>,
+}
+
+pub(crate) fn run(args: ResumeArgs) -> Result<ExitCode, Failure> {
+    let ResumeArgs { state_fd, back_fd, failed } = args;
+    let version = env!("CARGO_PKG_VERSION").into();
+    let call = Resume { state_fd, back_fd, failed, version };
+    baton_supervisor::resume(call, logging::start)
+        .map_err(|error| Failure::Problems(instance::lines(&error)))
+}

@@ -1,0 +1,195 @@
+//! The last moments of an image that makes room for the next: when nothing is in anybody's hands,
+//! everything is written down and the process becomes the other program.
+//!
+//! Nothing may be lost with the memory, so it waits until no message is half handled, no answer
+//! unwritten and no signal unheard. New clients wait in the control socket's queue meanwhile.
+
+use std::future::pending;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use nix::unistd::alarm;
+use tokio::sync::mpsc;
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep_until};
+
+use super::launch::Launch;
+use super::{Driver, Signals};
+use crate::control::server::{ControlSocket, Incoming};
+use crate::event::{BinaryId, Event};
+use crate::reexec::{self, Call, FORMAT, Left, Saved, SavedChannel, SavedClient};
+use crate::underway::Underway;
+
+/// How long a control client whose line has not come holds it up.
+const CALLERS: Duration = Duration::from_secs(1);
+/// How long a worker or client that does not read may hold it up; then it is given up.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Seconds after which the kernel ends a new image that hangs before it can watch itself.
+const ALARM: u32 = 20;
+
+/// A replacement that waits for its moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Replacement {
+    binary: BinaryId,
+    since: Instant,
+}
+
+impl Replacement {
+    pub(super) fn of(binary: BinaryId) -> Self {
+        Self { binary, since: Instant::now() }
+    }
+
+    /// When time alone changes something.
+    fn next(self) -> Instant {
+        let callers = self.since + CALLERS;
+        if Instant::now() < callers { callers } else { self.since + LIMIT }
+    }
+}
+
+/// Waits until the moment may have come.
+pub(super) async fn moment(waits: Option<Replacement>, underway: &Underway, callers: &Underway) {
+    let Some(replacement) = waits else { return pending().await };
+    tokio::select! {
+        () = underway.cleared() => {}
+        () = callers.cleared() => {}
+        () = sleep_until(replacement.next()) => {}
+    }
+}
+
+impl<L: Launch> Driver<L> {
+    /// Becomes the next image if this is the moment. Whether there is something to look at anew.
+    pub(super) async fn try_replace(
+        &mut self,
+        replacement: Replacement,
+        asked: &mpsc::Receiver<Incoming>,
+        control: &ControlSocket,
+        signals: &mut Option<Signals>,
+    ) -> bool {
+        if !self.state.is_replacing() {
+            self.replacement = None;
+            return true;
+        }
+        if !self.is_still(replacement, asked) {
+            if replacement.since.elapsed() >= LIMIT {
+                let problem = "a worker or a control client does not take what it is sent";
+                self.not_replaced(problem.into());
+            }
+            return self.replacement.is_none();
+        }
+        if let Err(error) = reexec::block_signals(true) {
+            self.not_replaced(format!("cannot hold signals back: {error}"));
+            return true;
+        }
+        // Signals that came before are in the runtime's hands, which it empties while this task
+        // stands aside; those that come from here on wait with the kernel.
+        yield_now().await;
+        yield_now().await;
+        let heard = self.hear(signals).await;
+        if !heard && self.is_still(replacement, asked) {
+            let problem = match self.leave(replacement.binary, control) {
+                Ok(never) => match never {},
+                Err(problem) => problem,
+            };
+            self.not_replaced(problem);
+        }
+        if let Err(error) = reexec::block_signals(false) {
+            tracing::error!(%error, "signals stay held back");
+        }
+        heard || self.replacement.is_none()
+    }
+
+    /// Whether the memory holds nothing that is not written down.
+    fn is_still(&self, replacement: Replacement, asked: &mpsc::Receiver<Incoming>) -> bool {
+        let callers = self.callers.is_clear() || replacement.since.elapsed() >= CALLERS;
+        callers && self.underway.is_clear() && self.waiting.is_empty() && asked.is_empty()
+    }
+
+    /// Handles the signals that have come; whether there were any.
+    async fn hear(&mut self, signals: &mut Option<Signals>) -> bool {
+        let Some(signals) = signals else { return false };
+        let mut heard = false;
+        loop {
+            let signal = tokio::select! {
+                biased;
+                signal = signals.next() => signal,
+                () = std::future::ready(()) => return heard,
+            };
+            self.happened(super::Happened::Signal(signal));
+            heard = true;
+        }
+    }
+
+    fn not_replaced(&mut self, problem: String) {
+        self.replacement = None;
+        self.take(Event::Replaced { result: Err(problem) });
+    }
+
+    /// Writes everything down and becomes the executable.
+    fn leave(
+        &self,
+        binary: BinaryId,
+        control: &ControlSocket,
+    ) -> Result<std::convert::Infallible, String> {
+        let program = self.programs.get(binary).ok_or("the new binary is not open any more")?;
+        if !program.reads(FORMAT) {
+            let path = program.path().display();
+            return Err(format!("{path}: does not take over from this version of the supervisor"));
+        }
+        let state: OwnedFd;
+        let mut left = Left::default();
+        let saved = self.saved(&program, control, &mut left)?;
+        let bytes = saved.encode().map_err(|error| format!("cannot write the state: {error}"))?;
+        state = baton_handoff::seal(&bytes)
+            .map_err(|error| format!("no memory for the state: {error}"))?;
+        let call = Call {
+            name: program.path().into(),
+            state: left.leave(state.as_fd()),
+            back: Some(left.leave(self.image.file())),
+            failed: None,
+        };
+        left.open().map_err(|error| format!("cannot leave descriptors open: {error}"))?;
+        alarm::set(ALARM);
+        let error = reexec::exec(program.file(), &call);
+        alarm::cancel();
+        Err(format!("{}: cannot be run: {error}", program.path().display()))
+    }
+
+    fn saved<'a>(
+        &'a self,
+        program: &'a crate::program::Program,
+        control: &'a ControlSocket,
+        left: &mut Left<'a>,
+    ) -> Result<Saved, String> {
+        let mut channels = Vec::new();
+        for (id, worker) in &self.workers {
+            let (fd, version) = worker.channel();
+            let protocol = version.map(|version| version.0);
+            channels.push(SavedChannel { worker: id.0, protocol, fd: left.leave(fd) });
+        }
+        let clients = self.requests.waiting().map(|(id, since, fd)| SavedClient {
+            id,
+            since,
+            fd: left.leave(fd),
+        });
+        let clients = clients.collect();
+        Ok(Saved {
+            version: self.state.version().into(),
+            images: self.images,
+            uptime_ms: self.clock.now().0,
+            log: self.log.into(),
+            installed: self.installed.clone(),
+            source: (&self.source).into(),
+            runtime_dir: self.runtime_dir.path().into(),
+            identity: self.launch.identity().map(Into::into),
+            machine: self.state.save()?,
+            next_binary: self.programs.next(),
+            lock: left.leave(self.runtime_dir.lock()),
+            control: left.leave(control.as_fd()),
+            region: left.leave(self.region.as_fd()),
+            program: left.leave(program.file()),
+            listeners: self.listeners.saved(left),
+            channels,
+            clients,
+        })
+    }
+}

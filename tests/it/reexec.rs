@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Instance, Loopback, Scratch, Storm, Streams, Upstream};
+use crate::harness::{Instance, Loopback, Scratch, Storm, Streams, Upstream, until};
 
 struct Setting {
     instance: Instance,
@@ -62,15 +62,8 @@ fn images(instance: &Instance) -> u64 {
     instance.status()["supervisor"]["images"].as_u64().unwrap()
 }
 
-fn descriptors(pid: u32) -> Vec<String> {
-    let kind = |link: &std::path::Path| {
-        let target = std::fs::read_link(link).unwrap_or_default().display().to_string();
-        target.split(['[', '(']).next().unwrap_or_default().trim().to_owned()
-    };
-    let folder = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-    let mut kinds: Vec<_> = folder.map(|entry| kind(&entry.unwrap().path())).collect();
-    kinds.sort();
-    kinds
+fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
 #[test]
@@ -112,18 +105,19 @@ fn twenty_replacements_under_a_storm_and_signals_lose_nothing() {
 #[test]
 fn no_descriptor_is_left_over() {
     let Setting { instance, .. } = setting(json!({ "watch": "0s" }));
-    let settled = || {
+    let alone = || {
         instance.wait_for("one worker is left", |status| {
             (status["workers"].as_array()?.len() == 1).then_some(())
         });
         descriptors(instance.pid())
     };
     instance.expect_ok(&["upgrade"]);
-    let before = settled();
+    // May count the client that asked for the status, two descriptors; a leak counts five times.
+    let before = alone();
     for _ in 0..5 {
         instance.expect_ok(&["upgrade"]);
     }
-    assert_eq!(settled(), before);
+    until("there are no more than before", || (alone() <= before).then_some(()));
     instance.stop();
 }
 

@@ -3,6 +3,5 @@
 
 pub(crate) mod admission;
 pub(crate) mod backoff;
-pub(crate) mod incoming;
 pub(crate) mod listeners;
 pub mod lists;

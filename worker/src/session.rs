@@ -25,7 +25,6 @@ use socket2::SockRef;
 use tokio::task::spawn_local;
 
 use crate::accept::admission::Refusal;
-use crate::accept::incoming::Accepted;
 use crate::classify::proxy_header::{self, Encoded, Header};
 use crate::classify::{Decision, Progress, Reason, Window};
 use crate::dial::{self, Stopped};
@@ -35,7 +34,7 @@ use crate::net::{self, Socket};
 use crate::relay::{COPY_BUFFER, Control, End, Relay, RelayContext};
 use crate::route::NoRoute;
 use crate::select::{Affinity, RefreshTicket, Selector};
-use crate::shard::{Carried, Listed, Shard};
+use crate::shard::{Accepted, Carried, Listed, Shard};
 
 mod account;
 mod client;

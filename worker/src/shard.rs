@@ -32,7 +32,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
-use crate::accept::incoming::{self, Accepted};
 use crate::accept::listeners::ListenerId;
 use crate::flow::Moment;
 use crate::net;
@@ -41,10 +40,12 @@ use crate::relay::{Control, CutReason, RelayContext};
 use crate::session::{Account, Session};
 
 mod balance;
+mod incoming;
 mod pool;
 mod series;
 mod trim;
 
+pub(crate) use incoming::Accepted;
 pub(crate) use pool::{Gone, RegisterError, Shards};
 pub(crate) use series::ShardSeries;
 use trim::Peak;
@@ -171,7 +172,7 @@ impl Shard {
     }
 
     /// Takes a connection that was admitted here: keeps it, or hands it to a shard with less.
-    pub(crate) fn place(self: &Rc<Self>, accepted: incoming::Admitted) {
+    fn place(self: &Rc<Self>, accepted: incoming::Admitted) {
         let loads = &self.process.loads;
         let turn = self.turn.get().wrapping_add(1);
         self.turn.set(turn);

@@ -20,7 +20,6 @@ use crate::names::Names;
 use crate::prewarm::Pools;
 use crate::process::Process;
 use crate::select::Selector;
-use crate::session::Unserved;
 
 /// A compiled rule.
 #[derive(Debug)]
@@ -154,17 +153,9 @@ impl Rule {
         }
     }
 
-    /// A client found no upstream: says so at most once a second.
-    pub(crate) fn tell_failed(&self, why: Unserved, peer: SocketAddr, now: Moment) {
-        if let Some(left_out) = self.failures.pass(now) {
-            tracing::warn!(
-                ruleName = &*self.name,
-                remoteAddr = %peer,
-                reason = why.as_str(),
-                left_out,
-                "connection failed"
-            );
-        }
+    /// How often it may be said that a client found no upstream.
+    pub(crate) fn failures(&self) -> &Limiter {
+        &self.failures
     }
 
     /// Accepting has to pause because the process or the system lacks something.

@@ -101,7 +101,7 @@ impl Account {
                 self.rule().tell_refused(refusal, Some(self.peer), net::now());
             }
             Unserved::NoRoute(_) | Unserved::GaveUp(_) | Unserved::Defect => {
-                self.rule().tell_failed(why, self.peer, net::now());
+                self.tell_failed(why);
             }
             Unserved::ClientLeft => {
                 tracing::debug!(
@@ -110,6 +110,20 @@ impl Account {
                     "the client left before it had an upstream"
                 );
             }
+        }
+    }
+
+    /// Says at most once a second for its rule that a client found no upstream.
+    fn tell_failed(&self, why: Unserved) {
+        let rule = self.rule();
+        if let Some(left_out) = rule.failures().pass(net::now()) {
+            tracing::warn!(
+                ruleName = &*rule.name,
+                remoteAddr = %self.peer,
+                reason = why.as_str(),
+                left_out,
+                "connection failed"
+            );
         }
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tokio::io::unix::AsyncFd;
 
+use super::{Carried, Shard};
 use crate::accept::admission::Refusal;
 use crate::accept::backoff::{After, Backoff};
 use crate::accept::listeners::ListenerId;
@@ -20,14 +21,13 @@ use crate::flow::{ClientAddr, Moment};
 use crate::generation::{Generation, Permit, Rule, RuleIndex};
 use crate::net;
 use crate::session::Client;
-use crate::shard::{Carried, Shard};
 
 /// Connections taken for one readiness; the best of the sizes measured.
 const BATCH: usize = 8;
 
 /// A connection that was let in and has no shard yet.
 #[derive(Debug)]
-pub(crate) struct Admitted {
+pub(super) struct Admitted {
     client: Client,
     peer: SocketAddr,
     permit: Permit,
@@ -51,7 +51,7 @@ pub(crate) struct Accepted {
 
 impl Admitted {
     /// Adds the share in the load of the shard that will own it.
-    pub(crate) fn carried(self, carried: Carried) -> Accepted {
+    pub(super) fn carried(self, carried: Carried) -> Accepted {
         let Self { client, peer, permit, at } = self;
         Accepted { client, peer, permit, at, carried }
     }
@@ -70,7 +70,7 @@ enum Batch {
 }
 
 /// Accepts until the published generation has no rule for this listener, or is cancelled.
-pub(crate) async fn accept(shard: Rc<Shard>, id: ListenerId, socket: AsyncFd<OwnedFd>) {
+pub(super) async fn accept(shard: Rc<Shard>, id: ListenerId, socket: AsyncFd<OwnedFd>) {
     let _watch = PanicWatch(&shard);
     let mut backoff = Backoff::default();
     loop {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use nix::sys::signal::SigSet;
+
 /// Lines that may wait for a slow reader: a burst of some milliseconds at debug level, and about
 /// 1 MiB of memory at worst.
 const CAPACITY: usize = 4096;
@@ -34,9 +36,10 @@ impl Queue {
         let (items, queue) = sync_channel(CAPACITY);
         let lost = Arc::<AtomicU64>::default();
         let counter = Arc::clone(&lost);
-        std::thread::Builder::new()
-            .name("baton-log".to_owned())
-            .spawn(move || write_all(&queue, &counter, sink))?;
+        std::thread::Builder::new().name("baton-log".to_owned()).spawn(move || {
+            leave_signals_alone();
+            write_all(&queue, &counter, sink);
+        })?;
         Ok(Self { items, lost })
     }
 
@@ -55,6 +58,13 @@ impl Queue {
             let _outcome = written.recv_timeout(FLUSH_LIMIT);
         }
     }
+}
+
+/// Signals are for the thread that acts on them. One taken here would be lost when that thread
+/// holds them back because it is about to replace the program, which ends this one.
+fn leave_signals_alone() {
+    // Fails only for an unknown way of blocking.
+    let _blocked = SigSet::all().thread_block();
 }
 
 /// A sink that fails (a closed pipe, a full disk) keeps nobody from serving: what it does not

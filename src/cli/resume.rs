@@ -4,11 +4,12 @@
 use std::os::fd::RawFd;
 use std::process::ExitCode;
 
+use baton_logging::Log;
 use baton_supervisor::Resume;
 use clap::Args;
 
+use crate::instance;
 use crate::output::Failure;
-use crate::{instance, logging};
 
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
@@ -27,6 +28,10 @@ pub(crate) fn run(args: ResumeArgs) -> Result<ExitCode, Failure> {
     let ResumeArgs { state_fd, back_fd, failed } = args;
     let version = env!("CARGO_PKG_VERSION").into();
     let call = Resume { state_fd, back_fd, failed, version };
-    baton_supervisor::resume(call, logging::start)
-        .map_err(|error| Failure::Problems(instance::lines(&error)))
+    // Taking over without a log is better than not taking over.
+    let mut log = None;
+    baton_supervisor::resume(call, |level| {
+        log = Log::start().ok().inspect(|log| log.set_level(level))
+    })
+    .map_err(|error| Failure::Problems(instance::lines(&error)))
 }

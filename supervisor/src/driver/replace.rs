@@ -148,6 +148,8 @@ impl<L: Launch> Driver<L> {
             failed: None,
         };
         left.open().map_err(|error| format!("cannot leave descriptors open: {error}"))?;
+        // The thread that writes them ends with this image.
+        baton_logging::flush();
         alarm::set(ALARM);
         let error = reexec::exec(program.file(), &call);
         alarm::cancel();

@@ -10,7 +10,7 @@
 //!  4  2  version         16     operands, 32-bit words, little endian
 //!  6  2  operation
 //! ```
-//! One question at a time, one answer each. Descriptors ride on [`Answer::Sent`].
+//! One question at a time, one answer each. Descriptors ride on the answer to a send.
 //!
 //! | question | operands | answer |
 //! |---|---|---|

@@ -23,7 +23,7 @@
 //!
 //! # Changing it
 //! A successor may be of another release. Records may grow at their end (a reader takes any size
-//! from its own up); anything else is a new [`VERSION`](layout::VERSION).
+//! from its own up); anything else is a new version of the layout.
 
 mod layout;
 mod memory;

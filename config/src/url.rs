@@ -17,7 +17,8 @@ use crate::suggest::closest;
 const SOURCE: &str = "-L";
 const FORM: &str = "tcp://LISTEN/TARGET[,TARGET...]";
 /// Query keys that belong to the rule; all others are the selector's.
-const RULE_KEYS: &[&str] = &["hash", "retries", "timeout"];
+const RULE_KEYS: &[&str] =
+    &["name", "timeout", "idleTimeout", "maxConnections", "maxConnectionsPerIP", "hash", "retries"];
 /// GOST's schemes that have a place in a later stage.
 const RESERVED: &[&str] = &["http", "https", "socks", "socks4", "socks5", "auto", "tls"];
 
@@ -81,7 +82,7 @@ impl Compiler {
             };
             return self.refuse(0, format!("the scheme is missing ({FORM}{hint})"));
         };
-        self.scheme(scheme)?;
+        self.scheme(&scheme.to_ascii_lowercase())?;
         let at = scheme.len() + "://".len();
         if let Some(fragment) = rest.find('#') {
             return self.refuse(at + fragment, "a fragment (#) has no meaning here");
@@ -97,8 +98,9 @@ impl Compiler {
         let mut rule = Map::new();
         self.note(&join(&self.path, "listen"), at);
         self.note(&join(&self.path, "name"), at);
-        rule.insert("name".into(), self.name(listen).into());
-        rule.insert("listen".into(), listen.into());
+        let address = self.decoded(at, listen)?;
+        rule.insert("name".into(), self.name(&address).into());
+        rule.insert("listen".into(), address.into());
         rule.insert("mode".into(), "forward".into());
         let targets = self.targets(at + listen.len() + 1, targets);
         if let Some((at, query)) = query {
@@ -140,7 +142,7 @@ impl Compiler {
         let mut targets = Vec::new();
         for (index, address) in text.split(',').enumerate() {
             self.note(&format!("{list}[{index}]"), from);
-            targets.push(json!({ "address": address }));
+            targets.push(json!({ "address": self.decoded(from, address)? }));
             from += address.len() + 1;
         }
         Some(targets)
@@ -148,12 +150,24 @@ impl Compiler {
 
     fn query(&mut self, at: usize, query: &str, rule: &mut Map<String, Value>) {
         let mut selector = Map::new();
+        let mut seen = BTreeSet::new();
         let known = || RULE_KEYS.iter().copied().chain(SELECTOR.names());
         let mut from = at;
         for pair in query.split('&') {
             let at = from;
             from += pair.len() + 1;
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            // As in `?`, `?&a=1` and `?a=1&`.
+            if pair.is_empty() {
+                continue;
+            }
+            let (written, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value_at = at + written.len() + 1;
+            let (Some(key), Some(value)) =
+                (self.decoded(at, written), self.decoded(value_at, value))
+            else {
+                continue;
+            };
+            let key = key.as_str();
             if !known().any(|name| name == key) {
                 let names: Vec<&str> = known().collect();
                 let hint = match closest(key, names.iter().copied()) {
@@ -172,13 +186,43 @@ impl Compiler {
             } else {
                 (&mut selector, join(&join(&self.path, "selector"), key))
             };
-            if place.insert(key.into(), scalar(value)).is_some() {
+            // A name is text, also one that looks like a number.
+            let value = if key == "name" { value.into() } else { scalar(&value) };
+            place.insert(key.into(), value);
+            if !seen.insert(key.to_owned()) {
                 self.complain(at, format!("duplicate query key \"{key}\""));
             }
-            self.note(&path, at + key.len() + 1);
+            self.note(&path, value_at);
         }
         if !selector.is_empty() {
             rule.insert("selector".into(), selector.into());
+        }
+    }
+
+    /// The text with every `%XX` replaced by the byte it stands for.
+    fn decoded(&mut self, at: usize, text: &str) -> Option<String> {
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut rest = text.as_bytes();
+        while let Some((&first, others)) = rest.split_first() {
+            if first != b'%' {
+                bytes.push(first);
+                rest = others;
+                continue;
+            }
+            let digit =
+                |index: usize| others.get(index).and_then(|byte| char::from(*byte).to_digit(16));
+            let byte = digit(0).zip(digit(1)).and_then(|(a, b)| u8::try_from(a * 16 + b).ok());
+            let Some(byte) = byte else {
+                let at = at + text.len() - rest.len();
+                return self
+                    .refuse(at, "a % stands before two hexadecimal digits (%25 for itself)");
+            };
+            bytes.push(byte);
+            rest = &others[2..];
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Some(text),
+            Err(_) => self.refuse(at, "the decoded text is not UTF-8"),
         }
     }
 

@@ -59,8 +59,8 @@ fn problems_point_into_the_url() {
         ),
         (
             &["tcp://:1/:2?weight=1"],
-            "-L:1:13: $.rules[0]: unknown query key \"weight\" (allowed: hash, retries, timeout, \
-             strategy, maxFails, failTimeout, maxParallel, parallelMode, onAllFailed)",
+            "-L:1:13: $.rules[0]: unknown query key \"weight\" (allowed: name, timeout, \
+             idleTimeout, maxConnections, maxConnectionsPerIP, hash, retries, strategy, maxFails, failTimeout, maxParallel, parallelMode, onAllFailed)",
         ),
         (
             &["tcp://:1/:2", "tcp://:3/:4,b?strategy=best&retries=9"],
@@ -111,4 +111,25 @@ fn problems_point_into_the_url() {
 fn every_url_is_looked_at() {
     let problems = refused(&["http://:1", "tcp://:2", "x"]);
     assert_eq!(problems.lines().count(), 3, "{problems}");
+}
+
+#[test]
+fn a_rule_can_have_a_name_and_limits() {
+    let config =
+        config(&["TCP://:1/:2?name=7&maxConnections=10&maxConnectionsPerIP=3&idleTimeout=1m"]);
+    let rule = &config.rules[0];
+    assert_eq!(rule.name, "7");
+    assert_eq!((rule.max_connections, rule.max_connections_per_ip), (10, 3));
+    assert_eq!(rule.idle_timeout, Some(Duration::from_secs(60)));
+}
+
+#[test]
+fn a_query_may_be_empty_and_text_may_be_encoded() {
+    for url in ["tcp://:1/:2?", "tcp://:1/%3A2", "tcp://%5B%3A%3A%5D:1/127.0.0.1:2?&"] {
+        let config = config(&[url]);
+        assert_eq!(config.rules[0].targets[0].address.to_string(), "127.0.0.1:2", "{url}");
+    }
+    assert_eq!(config(&["tcp://:1/:2?name=a%20b"]).rules[0].name, "a b");
+    let half = "-L:1:9: $.rules[0]: a % stands before two hexadecimal digits (%25 for itself)";
+    assert_eq!(refused(&["tcp://:1%4/:2"]), half);
 }

@@ -1,6 +1,7 @@
 //! Finding things: the configuration file, and the runtime directory of an instance.
 
 use std::env;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use baton_config::{model, process};
@@ -15,7 +16,10 @@ const DEFAULT_CONFIG: &str = "config/setting.json";
 const CONFIG_VARIABLES: [&str; 2] = ["BATON_CONFIG", "MOTO_CONFIG"];
 
 /// The configuration file: the option, the environment, the default place.
-pub(crate) fn config_file(arg: &ConfigArg) -> PathBuf {
+///
+/// # Errors
+/// When nobody says where it is and there is none at the default place.
+pub(crate) fn config_file(arg: &ConfigArg) -> Result<PathBuf, Failure> {
     let from_env = || {
         CONFIG_VARIABLES
             .iter()
@@ -23,7 +27,21 @@ pub(crate) fn config_file(arg: &ConfigArg) -> PathBuf {
             .find(|value| !value.is_empty())
             .map(PathBuf::from)
     };
-    arg.config.clone().or_else(from_env).unwrap_or_else(|| DEFAULT_CONFIG.into())
+    if let Some(file) = arg.config.clone().or_else(from_env) {
+        return Ok(file);
+    }
+    let file = PathBuf::from(DEFAULT_CONFIG);
+    // Anything else that is wrong with it is told by reading it.
+    if matches!(std::fs::metadata(&file), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        return Err(anyhow::anyhow!(
+            "no configuration: ${} and ${} are not set, and there is no {DEFAULT_CONFIG} here; \
+             name a file with --config, or give a rule with -L",
+            CONFIG_VARIABLES[0],
+            CONFIG_VARIABLES[1],
+        )
+        .into());
+    }
+    Ok(file)
 }
 
 /// The runtime directory of the instance a client command means.
@@ -38,8 +56,7 @@ pub(crate) fn runtime_dir(args: &InstanceArgs) -> Result<PathBuf, Failure> {
 }
 
 fn configured_runtime_dir(config: &Path) -> Result<PathBuf, Failure> {
-    let bytes = std::fs::read(config)
-        .map_err(|error| anyhow::anyhow!("cannot read {}: {error}", config.display()))?;
+    let bytes = baton_config::bytes(config)?;
     let section = process::read(&config.display().to_string(), &bytes)
         .map_err(|problems| Failure::Problems(lines(&problems)))?;
     Ok(runtime_dir_of(&section))

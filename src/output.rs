@@ -11,7 +11,8 @@ pub(crate) const NO_INSTANCE: u8 = 3;
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Lines for standard error, exit code 1.
+    /// Lines for standard error, exit code 1; such as begin with a place in a file stand as they
+    /// are, every other one is marked as ours.
     Problems(Vec<String>),
     /// Exit code 3.
     NoInstance(String),
@@ -28,15 +29,45 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 /// Writes the failure to standard error and returns its exit code.
 pub(crate) fn report(failure: &Failure) -> ExitCode {
     let (lines, code) = match failure {
-        Failure::Problems(lines) => (lines.clone(), FAILED),
+        Failure::Problems(lines) => (lines.iter().map(|line| marked(line)).collect(), FAILED),
         Failure::NoInstance(line) => (vec![format!("baton: {line}")], NO_INSTANCE),
-        Failure::Other(error) => (vec![format!("baton: {error:#}")], FAILED),
+        Failure::Other(error) => (vec![format!("baton: {}", whole(error))], FAILED),
     };
     for line in lines {
         // Nobody is left to tell when standard error itself is gone.
         let _unreported = writeln!(io::stderr(), "{line}");
     }
     ExitCode::from(code)
+}
+
+fn marked(line: &str) -> String {
+    if line.starts_with("baton: ") || names_a_place(line) {
+        return line.to_owned();
+    }
+    format!("baton: {line}")
+}
+
+/// `FILE:LINE:COLUMN: $…`, as every problem of a configuration begins.
+fn names_a_place(line: &str) -> bool {
+    line.split_once(": $").is_some_and(|(place, _)| {
+        let number = |text: Option<&str>| text.is_some_and(|text| text.parse::<u64>().is_ok());
+        let mut parts = place.rsplit(':');
+        number(parts.next()) && number(parts.next()) && parts.next().is_some()
+    })
+}
+
+/// An error with its causes, each once: many errors say in their own text what caused them.
+pub(crate) fn whole(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 /// Writes to standard output; a reader that has gone (`| head`) is no failure.
@@ -69,7 +100,23 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::table;
+    use super::{marked, table, whole};
+
+    #[test]
+    fn every_line_is_ours_or_has_a_place_in_a_file() {
+        assert_eq!(marked("a:b.json:3:14: $.rules: wrong"), "a:b.json:3:14: $.rules: wrong");
+        assert_eq!(marked("another instance: 1"), "baton: another instance: 1");
+        assert_eq!(marked("baton: refused"), "baton: refused");
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = || std::io::Error::other("no such file");
+        let said = baton_config::LoadError::Read { path: "a".into(), source: cause() };
+        assert_eq!(whole(&said.into()), "cannot read a: no such file");
+        let unsaid = anyhow::Error::new(cause()).context("cannot read a");
+        assert_eq!(whole(&unsaid), "cannot read a: no such file");
+    }
 
     #[test]
     fn a_table_has_columns_as_wide_as_their_widest_cell() {

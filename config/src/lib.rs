@@ -24,6 +24,7 @@ mod shape;
 mod suggest;
 mod syntax;
 mod words;
+mod written;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ use std::path::{Path, PathBuf};
 pub use position::Positions;
 pub use problem::{Problem, Problems};
 pub use schema::schema;
+pub use written::{Written, WrittenRule, written};
 
 /// A configuration that passed every check of this crate.
 #[derive(Debug, Clone)]

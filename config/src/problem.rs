@@ -36,6 +36,14 @@ impl fmt::Display for Problem {
     }
 }
 
+impl Problem {
+    /// Sorts problems of one file into the order of the file.
+    #[must_use]
+    pub fn place(&self) -> (usize, usize) {
+        (self.line, self.column)
+    }
+}
+
 /// Everything that is wrong with a file, in the order of the file; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);

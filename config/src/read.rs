@@ -35,6 +35,7 @@ pub(crate) fn file(file: &Object, report: &mut Report) -> Option<Config> {
         .map(|nodes| nodes.iter().map(|node| rule::read(node, report)).collect::<Vec<Option<_>>>());
     if let (Some(nodes), Some(rules)) = (nodes, &rules) {
         conflict::names(nodes, report);
+        conflict::itself(nodes, report);
         conflict::listeners(nodes, file, metrics.as_ref(), report);
         limit::file(nodes, rules, report);
     }

@@ -47,33 +47,41 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     };
     let runtime_dir =
         args.runtime_dir.unwrap_or_else(|| instance::runtime_dir_of(&config.supervisor));
+    let runtime_dir = std::path::absolute(runtime_dir)?;
     let options = Options {
         binary: installed()?,
         source,
         process: config.supervisor,
-        runtime_dir: std::path::absolute(runtime_dir)?,
+        runtime_dir,
         version: env!("CARGO_PKG_VERSION").into(),
         log: config.log.level,
     };
     baton_supervisor::run(options).map_err(|error| Failure::Problems(instance::lines(&error)))
 }
 
-/// Reads what the arguments name.
+/// Reads and checks what the arguments name.
 pub(super) fn load(args: &RunArgs) -> Result<Checked, Failure> {
-    let (name, text) = if args.listen.is_empty() {
-        let file = instance::config_file(&args.config);
-        let text = baton_config::bytes(&file)?;
-        (file.display().to_string(), text)
-    } else {
-        let json = baton_config::url::compile(&args.listen).map_err(|problems| all(&problems))?;
-        ("-L".to_owned(), json.into_bytes())
-    };
-    let config = baton_config::parse(&name, &text).map_err(|problems| all(&problems))?.config;
-    Ok(Checked { name, text, config })
+    let (name, text) = source(args)?;
+    match baton_config::parse(&name, &text) {
+        Ok(loaded) => Ok(Checked { name, text, config: loaded.config }),
+        Err(problems) => {
+            // The worker's check also finds what this one cannot.
+            let all = baton_worker::check(&name, &text).err().unwrap_or(problems.0);
+            Err(Failure::Problems(all.iter().map(ToString::to_string).collect()))
+        }
+    }
 }
 
-fn all(problems: &baton_config::Problems) -> Failure {
-    Failure::Problems(instance::lines(problems))
+/// The name and the JSON text of what the arguments name.
+pub(super) fn source(args: &RunArgs) -> Result<(String, Vec<u8>), Failure> {
+    if args.listen.is_empty() {
+        let file = instance::config_file(&args.config)?;
+        let text = baton_config::bytes(&file)?;
+        return Ok((file.display().to_string(), text));
+    }
+    let json = baton_config::url::compile(&args.listen)
+        .map_err(|problems| Failure::Problems(instance::lines(&problems)))?;
+    Ok(("-L".to_owned(), json.into_bytes()))
 }
 
 /// The path this program was started by, symbolic links kept: an upgrade starts what is there

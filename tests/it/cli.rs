@@ -157,3 +157,53 @@ fn a5_what_is_not_understood_is_a_usage_error() {
         assert_eq!(run(args).code, 2, "{args:?}");
     }
 }
+
+#[test]
+fn one_check_tells_everything_in_the_order_of_the_file() {
+    let scratch = Scratch::new();
+    let bad = r#"{ "log": { "level": "loud" },
+  "rules": [
+    { "name": "a", "listen": "no-such-host.invalid:1", "mode": "regex", "targets": [
+      { "address": "127.0.0.1:2", "regexp": "(a" },
+      { "address": "127.0.0.1:3", "regexp": "good" },
+      { "address": "127.0.0.1:4", "regexp": "[b" } ] },
+    { "name": "b", "listen": ":5", "mode": "normal", "targets": [
+      { "address": "127.0.0.1:5" } ] } ] }"#;
+    let file = scratch.file("bad.json", bad).display().to_string();
+    let outcome = run(&["check", "--config", &file]);
+    assert_eq!(outcome.code, 1);
+    let expected = [
+        ":1:21: $.log.level: ",
+        ":3:30: $.rules[0].listen: cannot resolve no-such-host.invalid",
+        ":4:45: $.rules[0].targets[0].regexp: invalid regexp \"(a\": ",
+        ":6:45: $.rules[0].targets[2].regexp: invalid regexp \"[b\": ",
+        ":8:20: $.rules[1].targets[0].address: \"127.0.0.1:5\" is the rule's own listener",
+    ];
+    let lines: Vec<_> = outcome.stderr.lines().collect();
+    assert_eq!(lines.len(), expected.len(), "{outcome:?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(&format!("{file}{expected}")), "{line} {expected}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_once_and_none_at_all_with_the_way_out() {
+    let scratch = Scratch::new();
+    let outcome = run(&["check", "--config", "/nonexistent.json"]);
+    let said = "baton: cannot read /nonexistent.json: No such file or directory (os error 2)\n";
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (1, said));
+    let outcome: Outcome = baton()
+        .arg("run")
+        .current_dir(scratch.path())
+        .env_remove("BATON_CONFIG")
+        .env_remove("MOTO_CONFIG")
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(outcome.code, 1);
+    for word in
+        ["baton: ", "$BATON_CONFIG", "$MOTO_CONFIG", "config/setting.json", "--config", "-L"]
+    {
+        assert!(outcome.stderr.contains(word), "{word}: {outcome:?}");
+    }
+}

@@ -10,6 +10,7 @@
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
+use baton_config::Problem;
 use baton_handoff::message::{Generation, Prepare};
 use baton_logging::Log;
 
@@ -43,11 +44,11 @@ pub mod upstream;
 /// `source` is how problems name it.
 ///
 /// # Errors
-/// Every problem, one line each.
-pub fn check(source: &str, config: &[u8]) -> Result<(), Vec<String>> {
+/// Every problem, in the order of the file.
+pub fn check(source: &str, config: &[u8]) -> Result<(), Vec<Problem>> {
     let prepare =
         Prepare { generation: Generation(0), source: source.to_owned(), config: config.to_owned() };
-    generation::blueprint::draw(&prepare, None).map(|_| ())
+    generation::blueprint::examine(&prepare, None).map(|_| ())
 }
 
 /// Runs this process as a worker until its supervisor or a signal ends it.

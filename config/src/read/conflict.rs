@@ -4,10 +4,11 @@
 //! client could not tell which one it reaches.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::rule::{other, written};
 use super::{address, complain};
-use crate::model::{Listen, ListenHost, Metrics};
+use crate::model::{Address, Host, Listen, ListenHost, Metrics};
 use crate::problem::{Report, quoted};
 use crate::shape::tree::{Node, Object};
 
@@ -63,6 +64,39 @@ pub(super) fn listeners(
             other(*index, "listen", &theirs.text)
         );
         complain(report, section, "listen", message);
+    }
+}
+
+/// A connection to such a target comes in at its own rule again, for ever.
+pub(super) fn itself(nodes: &[Node], report: &mut Report) {
+    for node in nodes {
+        let Some((rule, text)) = written(node, "listen") else { continue };
+        let Ok(listen) = address::listen(text) else { continue };
+        for node in rule.list("targets").unwrap_or_default() {
+            let Some((target, text)) = written(node, "address") else { continue };
+            if address::target(text).is_ok_and(|target| reaches(&target, &listen)) {
+                let message =
+                    format!("{} is the rule's own listener: forwards to itself", quoted(text));
+                complain(report, target, "address", message);
+            }
+        }
+    }
+}
+
+/// Only what is certain from the text: a name may stand for another machine.
+fn reaches(target: &Address, listen: &Listen) -> bool {
+    let Host::Ip(target_ip) = target.host else { return false };
+    if target.port != listen.port {
+        return false;
+    }
+    // Connecting to the unspecified address is connecting to this machine.
+    let here = target_ip.is_loopback() || target_ip.is_unspecified();
+    match listen.host {
+        ListenHost::Any => here,
+        ListenHost::Ip(IpAddr::V6(ip)) if ip.is_unspecified() => here,
+        ListenHost::Ip(IpAddr::V4(ip)) if ip.is_unspecified() => here && target_ip.is_ipv4(),
+        ListenHost::Ip(ip) => ip == target_ip,
+        ListenHost::Name(_) => false,
     }
 }
 

@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use baton_config::diff::Diff;
 use baton_config::model::{Config, Listen, ListenHost, Mode};
-use baton_config::{Loaded, Positions, Problems};
+use baton_config::{Loaded, Positions, Problem, Problems, Written};
 use baton_handoff::message::{
     Generation, ListenerKey, ListenerRole, ListenerWanted, Plan, Prepare,
 };
 
 use crate::accept::admission::Gate;
 use crate::accept::listeners::Listeners;
-use crate::classify::regex::Patterns;
+use crate::classify::regex::{PatternError, Patterns};
+use crate::flow::TargetSet;
 use crate::generation::{self, Content, Surroundings};
 use crate::names::Names;
 use crate::prewarm::Pools;
@@ -41,32 +42,106 @@ pub(crate) enum Drawn {
     New(Blueprint),
 }
 
+/// As [`examine`], with each problem as a line.
+///
+/// # Errors
+/// Every problem found, in the order of the file.
+pub(crate) fn draw(prepare: &Prepare, running: Option<&Config>) -> Result<Drawn, Vec<String>> {
+    let lines = |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect();
+    examine(prepare, running).map_err(lines)
+}
+
 /// Reads, checks and compiles. `running` is the serving configuration, if there is one: then
 /// only what a reload may change may differ.
 ///
 /// # Errors
-/// Every problem found, one line each.
-pub(crate) fn draw(prepare: &Prepare, running: Option<&Config>) -> Result<Drawn, Vec<String>> {
-    let loaded = baton_config::parse(&prepare.source, &prepare.config);
-    let Loaded { config, positions } = loaded.map_err(|problems| lines(&problems))?;
+/// Every problem found, in the order of the file: also those of rules that can be read in a file
+/// that is wrong elsewhere.
+pub(crate) fn examine(prepare: &Prepare, running: Option<&Config>) -> Result<Drawn, Vec<Problem>> {
+    let (source, bytes) = (&prepare.source, &prepare.config);
+    let Loaded { config, positions } = match baton_config::parse(source, bytes) {
+        Ok(loaded) => loaded,
+        Err(Problems(problems)) => return Err(besides(problems, source, bytes)),
+    };
     let mut problems = Vec::new();
     let diff = running.map(|running| Diff::new(running, &config));
     if let Some(diff) = &diff {
-        problems.extend(diff.needs_restart.iter().map(|field| {
-            positions
-                .problem(&format!("$.{field}"), format!("needs a restart: {field}"))
-                .to_string()
-        }));
+        let unchangeable =
+            |field: &String| positions.problem(&format!("$.{field}"), restart(field));
+        problems.extend(diff.needs_restart.iter().map(unchangeable));
     }
     let listeners = wanted(&config, &positions, &mut problems);
     let contents = contents(&config, &positions, &mut problems);
     if !problems.is_empty() {
+        problems.sort_by_key(Problem::place);
         return Err(problems);
     }
     let unchanged = diff.is_some_and(|diff| diff.is_unchanged());
     let number = prepare.generation;
     let blueprint = Blueprint { number, config: Arc::new(config), listeners, contents };
     Ok(if unchanged { Drawn::Unchanged(blueprint) } else { Drawn::New(blueprint) })
+}
+
+/// What a reload is told about a field that it cannot change, and what can.
+fn restart(field: &str) -> String {
+    const OF_THE_WORKER: [&str; 2] = ["log.", "metrics."];
+    if OF_THE_WORKER.iter().any(|section| field.starts_with(section)) {
+        let cure = "cannot change by a reload, `baton upgrade` takes it over";
+        format!("needs a restart: {field} ({cure})")
+    } else {
+        format!("needs a restart: {field} (fixed while the supervisor runs)")
+    }
+}
+
+/// Adds what else is wrong to the problems of a file that was refused.
+fn besides(mut problems: Vec<Problem>, source: &str, bytes: &[u8]) -> Vec<Problem> {
+    let Some(Written { positions, rules }) = baton_config::written(source, bytes) else {
+        return problems;
+    };
+    for (index, rule) in rules.iter().enumerate() {
+        if let Some(Err(problem)) = rule.listen.as_ref().map(address) {
+            problems.push(positions.problem(&listen_path(index), problem));
+        }
+        let patterns: Vec<_> = rule.patterns.iter().map(Option::as_deref).collect();
+        // Patterns that are too long or too many have been told already.
+        if patterns.len() <= usize::from(TargetSet::CAPACITY)
+            && let Err(errors) = Patterns::compile(&patterns)
+        {
+            problems.extend(invalid(index, &patterns, &errors, &positions));
+        }
+    }
+    problems.sort_by_key(Problem::place);
+    problems
+}
+
+fn listen_path(rule: usize) -> String {
+    format!("$.rules[{rule}].listen")
+}
+
+/// Problems of a rule's patterns, each with the pattern.
+fn invalid(
+    rule: usize,
+    patterns: &[Option<&str>],
+    errors: &[PatternError],
+    positions: &Positions,
+) -> Vec<Problem> {
+    let tell = |error: &PatternError| {
+        let target = usize::from(error.target);
+        let path = format!("$.rules[{rule}].targets[{target}].regexp");
+        let pattern = patterns.get(target).copied().flatten().unwrap_or_default();
+        let what = format!("invalid regexp {}: {error}", shown(pattern));
+        positions.problem(&path, what)
+    };
+    errors.iter().map(tell).collect()
+}
+
+/// A pattern in quotes, its beginning when it is long.
+fn shown(pattern: &str) -> String {
+    const LONGEST: usize = 80;
+    match pattern.char_indices().nth(LONGEST) {
+        Some((cut, _)) => format!("{:?}…", &pattern[..cut]),
+        None => format!("{pattern:?}"),
+    }
 }
 
 /// The listeners a configuration uses.
@@ -134,11 +209,7 @@ impl Blueprint {
     }
 }
 
-fn lines(problems: &Problems) -> Vec<String> {
-    problems.0.iter().map(ToString::to_string).collect()
-}
-
-fn contents(config: &Config, positions: &Positions, problems: &mut Vec<String>) -> Vec<Content> {
+fn contents(config: &Config, positions: &Positions, problems: &mut Vec<Problem>) -> Vec<Content> {
     let mut contents = Vec::with_capacity(config.rules.len());
     for (index, rule) in config.rules.iter().enumerate() {
         contents.push(match rule.mode {
@@ -148,10 +219,8 @@ fn contents(config: &Config, positions: &Positions, problems: &mut Vec<String>) 
                     rule.targets.iter().map(|target| target.regexp.as_deref()).collect();
                 match Patterns::compile(&patterns) {
                     Ok(patterns) => Content::Patterns(Box::new(patterns)),
-                    Err(error) => {
-                        let path = format!("$.rules[{index}].targets[{}].regexp", error.target);
-                        let what = format!("invalid regexp: {error}");
-                        problems.push(positions.problem(&path, what).to_string());
+                    Err(errors) => {
+                        problems.extend(invalid(index, &patterns, &errors, positions));
                         continue;
                     }
                 }
@@ -165,7 +234,7 @@ fn contents(config: &Config, positions: &Positions, problems: &mut Vec<String>) 
 fn wanted(
     config: &Config,
     positions: &Positions,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
 ) -> Vec<ListenerWanted> {
     let mut listeners = Vec::with_capacity(config.rules.len() + 1);
     for (index, rule) in config.rules.iter().enumerate() {
@@ -177,10 +246,7 @@ fn wanted(
                 address,
                 dual_stack,
             }),
-            Err(problem) => {
-                let path = format!("$.rules[{index}].listen");
-                problems.push(positions.problem(&path, problem).to_string());
-            }
+            Err(problem) => problems.push(positions.problem(&listen_path(index), problem)),
         }
     }
     if config.metrics.enabled {

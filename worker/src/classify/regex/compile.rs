@@ -30,37 +30,47 @@ impl Patterns {
     /// takes no part in matching.
     ///
     /// # Errors
-    /// The first target whose pattern is not in the dialect, compiles to more than
-    /// [`MAX_COMPILED`] bytes, or is beyond
-    /// [`TargetSet::CAPACITY`].
-    pub fn compile(patterns: &[Option<&str>]) -> Result<Self, PatternError> {
-        let syntax = syntax::Config::new().unicode(false).utf8(false);
+    /// Every target whose pattern is not in the dialect, compiles to more than
+    /// [`MAX_COMPILED`] bytes, or is beyond [`TargetSet::CAPACITY`]; never empty.
+    pub fn compile(patterns: &[Option<&str>]) -> Result<Self, Vec<PatternError>> {
         let mut expressions = Vec::new();
         let mut targets = Vec::new();
         let mut look_ahead = TargetSet::default();
+        let mut problems = Vec::new();
+        let syntax = syntax::Config::new().unicode(false).utf8(false);
         for (target, pattern) in (0u16..).zip(patterns) {
             let Some(pattern) = pattern else { continue };
-            let refuse = |message: String| PatternError { target, message };
-            if target >= TargetSet::CAPACITY {
-                return Err(refuse(format!("more than {} targets", TargetSet::CAPACITY)));
+            let parse = || {
+                if target >= TargetSet::CAPACITY {
+                    return Err(format!("more than {} targets", TargetSet::CAPACITY));
+                }
+                let expression = syntax::parse_with(pattern, &syntax)
+                    .map_err(|error| last_line(&error.to_string()))?;
+                let alone = thompson::Compiler::new()
+                    .configure(nfa_config().nfa_size_limit(Some(MAX_COMPILED)))
+                    .build_from_hir(&expression)
+                    .map_err(|error| size_or(&error))?;
+                if alone.look_set_any().contains_word_unicode() {
+                    return Err("word boundaries are ASCII only: no \\b inside (?u)".into());
+                }
+                Ok((expression, looks_ahead(&alone)))
+            };
+            match parse() {
+                Ok((expression, ahead)) => {
+                    if ahead {
+                        look_ahead.insert(target);
+                    }
+                    expressions.push(expression);
+                    targets.push(target);
+                }
+                Err(message) => problems.push(PatternError { target, message }),
             }
-            let expression = syntax::parse_with(pattern, &syntax)
-                .map_err(|error| refuse(last_line(&error.to_string())))?;
-            let alone = thompson::Compiler::new()
-                .configure(nfa_config().nfa_size_limit(Some(MAX_COMPILED)))
-                .build_from_hir(&expression)
-                .map_err(|error| refuse(size_or(&error)))?;
-            if alone.look_set_any().contains_word_unicode() {
-                return Err(refuse("word boundaries are ASCII only: no \\b inside (?u)".into()));
-            }
-            if looks_ahead(&alone) {
-                look_ahead.insert(target);
-            }
-            expressions.push(expression);
-            targets.push(target);
+        }
+        if !problems.is_empty() {
+            return Err(problems);
         }
         let Some(&last) = targets.last() else { return Ok(Self { engine: None }) };
-        let refuse = |message: String| PatternError { target: last, message };
+        let refuse = |message: String| vec![PatternError { target: last, message }];
         let together = thompson::Compiler::new()
             .configure(nfa_config())
             .build_many_from_hir(&expressions)
@@ -82,7 +92,7 @@ impl Patterns {
 
     /// With caches so small that they are cleared all the time.
     #[cfg(test)]
-    pub(super) fn compile_cramped(patterns: &[Option<&str>]) -> Result<Self, PatternError> {
+    pub(super) fn compile_cramped(patterns: &[Option<&str>]) -> Result<Self, Vec<PatternError>> {
         let mut compiled = Self::compile(patterns)?;
         compiled.engine = compiled.engine.map(Engine::cramped);
         Ok(compiled)

@@ -13,11 +13,12 @@ fn main() {
     if let Some(log) = log.filter(|path| Path::new(path).exists()) {
         println!("cargo::rerun-if-changed={log}");
     }
-    let commit = std::env::var("BATON_COMMIT").ok();
+    let commit = std::env::var("BATON_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = commit.or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
     println!("cargo::rustc-env=BATON_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
-    let date = std::env::var("BATON_BUILD_DATE");
-    println!("cargo::rustc-env=BATON_BUILD_DATE={}", date.as_deref().unwrap_or("unknown"));
+    let date = std::env::var("BATON_BUILD_DATE").ok().filter(|date| !date.is_empty());
+    let built = date.map(|date| format!(", built {date}")).unwrap_or_default();
+    println!("cargo::rustc-env=BATON_BUILT={built}");
 }
 
 /// What git says, if it is there and this is a checkout.

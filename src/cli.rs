@@ -22,8 +22,7 @@ const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (commit ",
     env!("BATON_COMMIT"),
-    ", built ",
-    env!("BATON_BUILD_DATE"),
+    env!("BATON_BUILT"),
     ")"
 );
 

@@ -4,10 +4,14 @@ use std::process::ExitCode;
 
 use baton_supervisor::privilege::Identity;
 use baton_supervisor::program::SelfCheck;
+use baton_worker::Build;
 use clap::Args;
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 
 use crate::output::{self, Failure};
+
+/// The same as `--version` says.
+const BUILD: Build = Build { version: env!("CARGO_PKG_VERSION"), commit: env!("BATON_COMMIT") };
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArgs {
@@ -30,7 +34,7 @@ pub(crate) fn run(args: &WorkerArgs) -> ExitCode {
         return output::report(&anyhow::anyhow!("cannot set no_new_privs: {error}").into());
     }
     match baton_handoff::inherit::control_socket() {
-        Ok(control) => baton_worker::run(control),
+        Ok(control) => baton_worker::run(control, BUILD),
         Err(error) => output::report(
             &anyhow::anyhow!("baton worker is started by the supervisor, not by hand: {error}")
                 .into(),

@@ -43,7 +43,8 @@ fn main() -> ExitCode {
     }
     let control = inherit::control_socket().expect("started by a supervisor");
     if manner.starts_with("resume-") {
-        return baton_worker::run(control);
+        let build = baton_worker::Build { version: env!("CARGO_PKG_VERSION"), commit: "unknown" };
+        return baton_worker::run(control, build);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match manner {

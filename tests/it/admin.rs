@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::json;
 
-use crate::harness::{Instance, Loopback, Upstream, until};
+use crate::harness::{Instance, Loopback, Upstream, baton, until};
 
 struct Answer {
     status: u16,
@@ -55,7 +55,11 @@ fn a116_to_a118_the_paths_answer_as_documented() {
     let metrics = get(admin, "/metrics");
     assert_eq!(metrics.status, 200);
     assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"), "{}", metrics.head);
-    assert!(metrics.body.contains("baton_build_info{"), "{}", metrics.body);
+    let version = String::from_utf8(baton().arg("--version").output().unwrap().stdout).unwrap();
+    let commit = version.split(['(', ')', ' ', ',']).skip_while(|word| *word != "commit").nth(1);
+    let build = format!("commit=\"{}\"", commit.unwrap());
+    let info = metrics.body.lines().find(|line| line.starts_with("baton_build_info{")).unwrap();
+    assert!(info.contains(&build), "{info} {version}");
     assert_eq!(request(admin, "POST", "/metrics").unwrap().status, 405);
     assert_eq!(request(admin, "HEAD", "/metrics").unwrap().status, 200);
     assert_eq!(get(admin, "/nothing").status, 404);

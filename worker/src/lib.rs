@@ -17,6 +17,7 @@ use baton_logging::Log;
 pub mod accept;
 mod admin;
 mod boot;
+mod build;
 pub mod classify;
 pub mod dial;
 pub mod flow;
@@ -40,6 +41,8 @@ mod shard;
 mod testkit;
 pub mod upstream;
 
+pub use build::Build;
+
 /// Checks a configuration as far as it can be without a socket: what a worker would refuse.
 /// `source` is how problems name it.
 ///
@@ -53,10 +56,12 @@ pub fn check(source: &str, config: &[u8]) -> Result<(), Vec<Problem>> {
 
 /// Runs this process as a worker until its supervisor or a signal ends it.
 ///
-/// `control` is the worker's end of the control pair. Logs go to standard output. The code is
-/// 0 after an orderly drain; anything else means that the supervisor should look.
+/// `control` is the worker's end of the control pair; `build` is what the program is known by.
+/// Logs go to standard output. The code is 0 after an orderly drain; anything else means that
+/// the supervisor should look.
 #[must_use]
-pub fn run(control: OwnedFd) -> ExitCode {
+pub fn run(control: OwnedFd, build: Build) -> ExitCode {
+    build::set(build);
     // Serving without a log is better than not serving.
     let log = Log::start().ok();
     boot::run(control, log.as_ref(), true)

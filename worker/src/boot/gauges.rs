@@ -9,18 +9,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use baton_config::model;
 use baton_metrics::{Gauge, Lane, Record, catalog};
 
+use crate::build::{self, Build};
 use crate::dial::TargetSlots;
 use crate::flow::Moment;
 use crate::generation::{Generation, Routing, learned};
 use crate::net;
 use crate::process::Process;
 use crate::upstream::{Gate, Line, LineSnapshot};
-
-/// The source revision the program was built from.
-const COMMIT: &str = match option_env!("BATON_COMMIT") {
-    Some(commit) => commit,
-    None => "unknown",
-};
 
 /// Gauges of the process and of every line of the published generation.
 pub(super) struct Gauges {
@@ -62,7 +57,8 @@ struct BreakerGauges {
 impl Gauges {
     /// The gauges of a process that counts in `lane`.
     pub(super) fn new(lane: &Lane) -> Self {
-        let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", COMMIT)];
+        let Build { version, commit } = build::current();
+        let build = [("version", version), ("commit", commit)];
         let build_info = lane.gauge(&catalog::BUILD_INFO, &build);
         build_info.set(1);
         let limits = crate::dial::Limits::default();

@@ -48,6 +48,13 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let runtime_dir =
         args.runtime_dir.unwrap_or_else(|| instance::runtime_dir_of(&config.supervisor));
     let runtime_dir = std::path::absolute(runtime_dir)?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        config = source.name(),
+        runtime_dir = %runtime_dir.display(),
+        listeners = listeners(&config),
+        "baton starts"
+    );
     let options = Options {
         binary: installed()?,
         source,
@@ -57,6 +64,13 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         log: config.log.level,
     };
     baton_supervisor::run(options).map_err(|error| Failure::Problems(instance::lines(&error)))
+}
+
+/// Every listener of a configuration as `rule=address`.
+fn listeners(config: &Config) -> String {
+    let rules = config.rules.iter().map(|rule| format!("{}={}", rule.name, rule.listen.text));
+    let admin = config.metrics.enabled.then(|| format!("metrics={}", config.metrics.listen));
+    rules.chain(admin).collect::<Vec<_>>().join(" ")
 }
 
 /// Reads and checks what the arguments name.

@@ -42,6 +42,15 @@ pub enum ConfigSource {
 }
 
 impl ConfigSource {
+    /// How people know it: the file's path, or `-L`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Inline { name, .. } => name.clone(),
+        }
+    }
+
     /// Reads it; may block on a slow disk, or for ever on a pipe.
     pub(crate) fn read(&self) -> Result<ConfigText, String> {
         match self {

@@ -39,7 +39,7 @@ const MAX_HEAD: usize = 32 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeError {
     /// No connection.
-    #[error("probe: {0}")]
+    #[error("probe")]
     Connect(#[from] DialError),
     /// The socket cannot be used; our own lack.
     #[error("probe: prepare the local socket")]
@@ -62,6 +62,18 @@ pub(crate) enum ProbeError {
 }
 
 impl ProbeError {
+    /// The error with everything that caused it, for one line of the log.
+    pub(crate) fn whole(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+
     /// Whether it says nothing about the upstream.
     #[must_use]
     pub(crate) fn is_local(&self) -> bool {

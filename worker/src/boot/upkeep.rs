@@ -118,11 +118,21 @@ fn tell(rule: &str, address: &str, probed: &Probed) {
             tracing::info!(ruleName = rule, targetAddr = address, "target is healthy again");
         }
         (Err(error), true) => {
-            tracing::warn!(ruleName = rule, targetAddr = address, %error, "target is unhealthy");
+            tracing::warn!(
+                ruleName = rule,
+                targetAddr = address,
+                error = error.whole(),
+                "target is unhealthy"
+            );
         }
         (Ok(()), false) => {}
         (Err(error), false) => {
-            tracing::debug!(ruleName = rule, targetAddr = address, %error, "probe failed");
+            tracing::debug!(
+                ruleName = rule,
+                targetAddr = address,
+                error = error.whole(),
+                "probe failed"
+            );
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::accept::lists::{AccessPolicy, PrefixSet};
 use crate::classify::Classifier;
 use crate::classify::regex::Patterns;
 use crate::classify::tls::HelloParser;
-use crate::flow::Moment;
+use crate::flow::{ClientAddr, Moment};
 use crate::generation::{Routing, RuleSeries};
 use crate::limiter::Limiter;
 use crate::names::Names;
@@ -145,7 +145,7 @@ impl Rule {
         if let Some(left_out) = self.refusals[refusal.index()].pass(now) {
             tracing::warn!(
                 ruleName = &*self.name,
-                remoteAddr = peer.map(tracing::field::display),
+                remoteAddr = peer.map(|peer| tracing::field::display(ClientAddr::folded(peer).0)),
                 reason = refusal.as_str(),
                 left_out,
                 "connection rejected"

@@ -69,6 +69,14 @@ async fn a110_an_http_check_is_one_get_with_the_targets_host_and_no_keep_alive()
 }
 
 #[tokio::test(flavor = "current_thread")]
+async fn a_failure_is_told_down_to_what_the_system_said() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = probe(HealthKind::Tcp, None).run(&[closed]).await.unwrap_err();
+    let expected = format!("probe: connect to {closed}: Connection refused (os error 111)");
+    assert_eq!(error.whole(), expected);
+}
+
+#[tokio::test(flavor = "current_thread")]
 async fn a110_the_status_range_decides_and_redirects_are_not_followed() {
     let redirect = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n";
     ask(redirect).await.0.unwrap();

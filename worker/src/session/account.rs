@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 
-use crate::flow::{Moment, RelayEnd};
+use crate::flow::{ClientAddr, Moment, RelayEnd};
 use crate::generation::{Permit, Rule, RuleSeries};
 use crate::net;
 use crate::relay::{Direction, Ending, Outcome, Tally};
@@ -18,6 +18,7 @@ use crate::session::Unserved;
 pub(crate) struct Account {
     permit: Permit,
     shard: usize,
+    /// For the log, folded.
     peer: SocketAddr,
     /// When it got its upstream.
     chosen: Cell<Moment>,
@@ -47,7 +48,7 @@ impl Account {
         Self {
             permit,
             shard,
-            peer,
+            peer: ClientAddr::folded(peer).0,
             chosen: Cell::new(now),
             to_upstream: Cell::new(0),
             to_client: Cell::new(0),

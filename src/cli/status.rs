@@ -1,5 +1,6 @@
 //! `baton status`: processes, listeners, transitions and lines of an instance.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::query::{self, cell, list};
 use super::{InstanceArgs, control};
+use crate::instance;
 use crate::output::{self, Failure};
 
 /// A supervisor answers from memory; one that takes longer is hung.
@@ -28,7 +30,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode, Failure> {
             let lines = query::ask(&args.instance, &json!({ "ask": "status" }));
             let text = match args.instance.json {
                 true => as_json(&status, lines)?,
-                false => describe(&status, lines),
+                false => describe(&instance::runtime_dir(&args.instance)?, &status, lines),
             };
             output::print(&text)?;
         }
@@ -49,13 +51,17 @@ fn as_json(status: &Status, lines: Result<Value, Failure>) -> Result<String, Fai
     Ok(format!("{whole}\n"))
 }
 
-fn describe(status: &Status, lines: Result<Value, Failure>) -> String {
+fn describe(dir: &Path, status: &Status, lines: Result<Value, Failure>) -> String {
     let supervisor = &status.supervisor;
     let uptime = humantime::format_duration(Duration::from_secs(supervisor.uptime_seconds));
     let mut text = format!(
         "supervisor {} pid {}, {}, up {uptime}\n",
         supervisor.version, supervisor.pid, supervisor.state
     );
+    if !supervisor.config.is_empty() {
+        text.push_str(&format!("configuration {}\n", supervisor.config));
+    }
+    text.push_str(&format!("runtime directory {}\n", dir.display()));
     if let Some(transition) = &status.transition {
         let since = humantime::format_duration(Duration::from_millis(transition.since));
         text.push_str(&format!("{}: {} since {since}\n", transition.kind, transition.phase));
@@ -66,18 +72,23 @@ fn describe(status: &Status, lines: Result<Value, Failure>) -> String {
             text.push_str(&format!("  {problem}\n"));
         }
     }
-    text.push('\n');
-    text.push_str(&output::table(&workers(status)));
-    text.push('\n');
-    text.push_str(&output::table(&listeners(status)));
-    text.push('\n');
+    section(&mut text, &workers(status));
+    section(&mut text, &listeners(status));
     match lines {
-        Ok(answer) => text.push_str(&output::table(&targets(&answer))),
-        Err(Failure::Problems(problems)) => text.push_str(&format!("{}\n", problems.join("\n"))),
-        Err(Failure::NoInstance(problem)) => text.push_str(&format!("{problem}\n")),
-        Err(Failure::Other(error)) => text.push_str(&format!("{error:#}\n")),
+        Ok(answer) => section(&mut text, &targets(&answer)),
+        Err(Failure::Problems(problems)) => text.push_str(&format!("\n{}\n", problems.join("\n"))),
+        Err(Failure::NoInstance(problem)) => text.push_str(&format!("\n{problem}\n")),
+        Err(Failure::Other(error)) => text.push_str(&format!("\n{}\n", output::whole(&error))),
     }
     text
+}
+
+/// A table behind an empty line; nothing where it would have no more than its header.
+fn section(text: &mut String, rows: &[Vec<String>]) {
+    if rows.len() > 1 {
+        text.push('\n');
+        text.push_str(&output::table(rows));
+    }
 }
 
 fn workers(status: &Status) -> Vec<Vec<String>> {

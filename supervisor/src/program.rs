@@ -36,6 +36,9 @@ const PRIVATE_ENVIRONMENT: [&str; 6] = [
     "LISTEN_FDNAMES",
 ];
 
+/// What people are told of a file that does not introduce itself.
+const NO_BATON: &str = "is not a baton binary (scripts are not supported)";
+
 /// Longest answer to a self-check that is read, in bytes.
 const SELF_CHECK_MAX: u64 = 4096;
 
@@ -170,15 +173,22 @@ impl Program {
         let mut command = self.command();
         command.arg(SELF_CHECK_ARGUMENT).stdin(Stdio::null()).stderr(Stdio::null());
         let (status, answer) = match tokio::time::timeout(limit, introduction(command)).await {
-            Err(_) => return Err(format!("{path}: no answer to its self-check within {limit:?}")),
-            Ok(Err(error)) => return Err(format!("{path}: cannot be run: {error}")),
+            Err(_) => {
+                return Err(format!(
+                    "{path}: {NO_BATON}: no answer to its self-check within {limit:?}"
+                ));
+            }
+            Ok(Err(error)) => {
+                return Err(format!("{path}: {NO_BATON}: it cannot be run ({error})"));
+            }
             Ok(Ok(introduced)) => introduced,
         };
         if !status.success() {
-            return Err(format!("{path}: its self-check failed ({status})"));
+            return Err(format!("{path}: {NO_BATON}: its self-check failed ({status})"));
         }
         serde_json::from_slice(&answer).map_err(|error| {
-            format!("{path}: is no baton: its self-check says nothing known ({error})")
+            tracing::debug!(%error, "self-check");
+            format!("{path}: {NO_BATON}: it did not introduce itself as one")
         })
     }
 
@@ -240,10 +250,23 @@ mod tests {
         let limit = Duration::from_secs(30);
         let echo = Program::open(&std::fs::canonicalize("/bin/echo").unwrap()).unwrap();
         let problem = echo.self_check(limit).await.unwrap_err();
-        assert!(problem.contains("is no baton"), "{problem}");
+        assert!(problem.contains("is not a baton binary"), "{problem}");
         let fails = Program::open(&std::fs::canonicalize("/bin/false").unwrap()).unwrap();
         let problem = fails.self_check(limit).await.unwrap_err();
         assert!(problem.contains("self-check failed"), "{problem}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_script_is_refused_with_the_reason() {
+        let script = std::env::temp_dir().join(format!("baton-script-{}", std::process::id()));
+        std::fs::write(&script, "#!/bin/sh\nexit 0\n").unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .unwrap();
+        let opened = Program::open(&script).unwrap();
+        let problem = opened.self_check(Duration::from_secs(30)).await.unwrap_err();
+        std::fs::remove_file(&script).unwrap();
+        assert!(problem.contains("is not a baton binary"), "{problem}");
+        assert!(problem.contains("scripts are not supported"), "{problem}");
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -56,7 +56,9 @@ pub enum RuntimeDirError {
         len: usize,
     },
     /// Another instance holds the lock.
-    #[error("another instance is running in {path} ({holder})")]
+    #[error(
+        "another instance is running in {path} ({holder}); give this one a directory of its own with --runtime-dir"
+    )]
     Locked {
         /// The directory.
         path: PathBuf,

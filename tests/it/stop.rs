@@ -56,6 +56,21 @@ fn an_endless_transfer_is_cut_by_the_limit() {
 }
 
 #[test]
+fn a_stop_tells_how_many_connections_it_cut() {
+    let loopback = Loopback::unique();
+    let upstream = Upstream::echo(loopback.next());
+    let entry = loopback.next();
+    let mut instance = Instance::start(&config(entry, upstream.address(), "0s"));
+    let streams = Streams::open(entry, 3);
+    let said = instance.expect_ok(&["stop"]);
+    assert!(said.contains("stopped; 3 connections were cut"), "{said}");
+    assert!(instance.wait_end().success());
+    for result in streams.finish() {
+        result.unwrap_err();
+    }
+}
+
+#[test]
 fn a_second_signal_cuts_at_once() {
     let loopback = Loopback::unique();
     let upstream = Upstream::echo(loopback.next());

@@ -97,6 +97,10 @@ pub struct SupervisorStatus {
     /// `starting`, `running`, `degraded` (nothing serves, listeners are held), `crash-loop`
     /// (the same, after repeated failures) or `stopping`.
     pub state: String,
+    /// Where the configuration comes from: an absolute path, or `-L`. Empty from a release that
+    /// did not say it.
+    #[serde(default)]
+    pub config: String,
 }
 
 /// What a release says that does not say it.

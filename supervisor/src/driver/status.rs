@@ -19,6 +19,7 @@ impl<L: Launch> Driver<L> {
                 images: self.images,
                 uptime_seconds: self.clock.uptime().as_secs(),
                 state: view.state.into(),
+                config: self.source.name(),
             },
             workers: view.workers,
             listeners: listeners.collect(),

@@ -31,6 +31,8 @@ impl State {
     pub(super) fn succeed(&mut self, turn: &mut Turn) {
         let Some(transition) = self.transition.take() else { return };
         self.keep_listeners(turn, &transition);
+        let build = transition.binary.as_ref().map(|binary| binary.build);
+        let same = transition.kind == Kind::Upgrade && build == Some(self.accepted.binary.build);
         self.accept(turn, &transition);
         if let Some(old) = transition.old {
             self.retire(turn, old);
@@ -39,7 +41,8 @@ impl State {
         let by = serving.map_or_else(String::new, |(id, worker)| {
             format!(" on worker {} (version {})", id.0, worker.version)
         });
-        let summary = format!("generation {} serves{by}", transition.generation.0);
+        let build = if same { ", of the same build as before" } else { "" };
+        let summary = format!("generation {} serves{by}{build}", transition.generation.0);
         if let Life::Starting = self.life {
             self.life = Life::Running;
         }

@@ -183,7 +183,10 @@ impl State {
         match result {
             Ok(version) => {
                 transition.checked = true;
-                turn.log(Severity::Info, format!("the new binary is version {version}"));
+                let offered = transition.binary.as_ref().map(|binary| binary.build);
+                let same = offered == Some(self.accepted.binary.build);
+                let which = if same { " (same build)" } else { "" };
+                turn.log(Severity::Info, format!("the new binary is version {version}{which}"));
                 self.checks_done(turn);
             }
             Err(problem) => self.fail(turn, Failure::of_build(problem)),
@@ -286,7 +289,10 @@ impl State {
         }
         transition.fresh = missing.iter().map(|wanted| wanted.key.clone()).collect();
         let (ticket, deadline) = (transition.ticket, transition.deadline);
-        let text = format!("binding {} new listeners", missing.len());
+        let text = match missing.len() {
+            1 => "binding 1 new listener".to_owned(),
+            count => format!("binding {count} new listeners"),
+        };
         self.enter(turn, Step::Binding, deadline, text);
         turn.act(Action::Bind { ticket, wanted: missing });
     }

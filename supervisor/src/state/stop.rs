@@ -22,6 +22,8 @@ pub(super) struct Ending {
     problems: Vec<String>,
     /// How often the wish was repeated.
     repeated: u32,
+    /// Connections that were cut, as far as the workers could tell.
+    cut: u64,
 }
 
 impl State {
@@ -39,7 +41,7 @@ impl State {
         turn.send(id, Order::Drain(drain(limit)));
     }
 
-    pub(super) fn drained(&self, turn: &mut Turn, id: WorkerId, cut: u64) {
+    pub(super) fn drained(&mut self, turn: &mut Turn, id: WorkerId, cut: u64) {
         let retiring = self
             .workers
             .get(&id)
@@ -50,6 +52,9 @@ impl State {
                 _ => format!("worker {} drained: {cut} connections were cut", id.0),
             };
             turn.log(Severity::Info, text);
+            if let Life::Stopping(ending) = &mut self.life {
+                ending.cut = ending.cut.saturating_add(cut);
+            }
         } else {
             Self::dropped(turn, id, "Drained");
         }
@@ -81,7 +86,7 @@ impl State {
         requester: Option<RequestId>,
     ) {
         let requesters = requester.into_iter().collect();
-        let ending = Ending { requesters, since: turn.now, code, problems, repeated: 0 };
+        let ending = Ending { requesters, since: turn.now, code, problems, repeated: 0, cut: 0 };
         self.life = Life::Stopping(ending);
         turn.act(Action::Notify(Notify::Stopping));
         draining(turn, requester);
@@ -158,8 +163,9 @@ impl State {
         }
         match std::mem::replace(&mut self.life, Life::Ended) {
             Life::Stopping(ending) => {
+                let report = self.stopped(turn.now, &ending);
                 for to in ending.requesters {
-                    turn.act(Action::Reply { to, report: self.stopped(turn.now, ending.since) });
+                    turn.act(Action::Reply { to, report: report.clone() });
                 }
                 turn.act(Action::Exit { code: ending.code, problems: ending.problems });
             }
@@ -167,14 +173,18 @@ impl State {
         }
     }
 
-    fn stopped(&self, now: Millis, since: Millis) -> Report {
+    fn stopped(&self, now: Millis, ending: &Ending) -> Report {
         Report {
             kind: Kind::Stop,
             outcome: Outcome::Success,
-            summary: "stopped".into(),
+            summary: match ending.cut {
+                0 => "stopped".into(),
+                1 => "stopped; 1 connection was cut".into(),
+                cut => format!("stopped; {cut} connections were cut"),
+            },
             problems: Vec::new(),
             generation: self.accepted.generation,
-            duration_ms: u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX),
+            duration_ms: u64::try_from(now.since(ending.since).as_millis()).unwrap_or(u64::MAX),
         }
     }
 }

@@ -10,21 +10,18 @@ mod resume;
 mod run;
 mod status;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::{self, Failure};
 
 /// What `--version` prints; a package build sets the two variables.
-const VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    " (commit ",
-    env!("BATON_COMMIT"),
-    env!("BATON_BUILT"),
-    ")"
-);
+const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("BATON_COMMIT"), env!("BATON_BUILT"), ")");
 
 /// A TCP gateway that never drops the baton.
 #[derive(Debug, Parser)]
@@ -91,7 +88,7 @@ enum Command {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ConfigArg {
     /// Configuration file [default: $BATON_CONFIG, $MOTO_CONFIG or config/setting.json].
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -102,7 +99,7 @@ pub(crate) struct InstanceArgs {
     #[arg(long, env = "BATON_RUNTIME_DIR", value_name = "DIR")]
     pub(crate) runtime_dir: Option<PathBuf>,
     /// Find the instance by its configuration file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// One JSON object a line instead of text.
     #[arg(long)]
@@ -113,12 +110,32 @@ pub(crate) struct InstanceArgs {
 pub(crate) fn run() -> ExitCode {
     let cli = match Cli::command().try_get_matches().and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
-        Err(error) => error.exit(),
+        Err(error) => return unusable(&error),
     };
     match dispatch(cli) {
         Ok(code) => code,
         Err(failure) => output::report(&failure),
     }
+}
+
+/// Says what is wrong with the arguments; a file in the wrong place is the most common of it.
+fn unusable(error: &clap::Error) -> ExitCode {
+    // Nobody is left to tell when standard error itself is gone.
+    let _unreported = error.print();
+    let wrong = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand]
+        .into_iter()
+        .find_map(|kind| error.get(kind));
+    if let Some(ContextValue::String(word)) = wrong
+        && is_file(word)
+    {
+        let tip = format!("\n  tip: a configuration is named with --config {word}\n");
+        let _unreported = std::io::stderr().write_all(tip.as_bytes());
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(output::FAILED))
+}
+
+fn is_file(word: &str) -> bool {
+    !word.starts_with('-') && (word.ends_with(".json") || std::path::Path::new(word).is_file())
 }
 
 fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
@@ -135,7 +152,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Metrics(args) => metrics::run(&args),
         Command::Stop(args) => control::stop(&args),
         Command::Demo(args) => crate::demo::run(&args),
-        Command::Generate(args) => generate::run(&args, &mut Cli::command()),
+        Command::Generate(args) => generate::run(&args, &Cli::command()),
         Command::Worker(args) => Ok(crate::worker_role::run(&args)),
         Command::Resume(args) => resume::run(args),
     }

@@ -207,3 +207,31 @@ fn a_file_that_cannot_be_read_is_told_once_and_none_at_all_with_the_way_out() {
         assert!(outcome.stderr.contains(word), "{word}: {outcome:?}");
     }
 }
+
+#[test]
+fn what_is_generated_shows_what_people_may_use_and_nothing_else() {
+    let scratch = Scratch::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["generate", "completions", shell]).stdout;
+        assert!(script.contains("upgrade") && script.contains("check-config"), "{shell}");
+        assert!(!script.contains("self-check") && !script.contains("identity"), "{shell}");
+    }
+    let page = run(&["generate", "man"]).stdout;
+    assert!(page.contains(".SH \"baton upgrade\"") && page.contains("binary"), "{page}");
+    let dir = scratch.path().join("man");
+    assert_eq!(run(&["generate", "man", "--dir", dir.to_str().unwrap()]).code, 0);
+    for page in ["baton.1", "baton-upgrade.1", "baton-check.1"] {
+        assert!(dir.join(page).is_file(), "{page}");
+    }
+    assert!(!dir.join("baton-worker.1").exists());
+}
+
+#[test]
+fn a_file_in_the_wrong_place_gets_a_tip() {
+    for args in [&["run", "my.json"][..], &["my.json"], &["check", "my.json"]] {
+        let outcome = run(args);
+        assert_eq!(outcome.code, 2, "{outcome:?}");
+        assert!(outcome.stderr.contains("--config my.json"), "{outcome:?}");
+    }
+    assert_eq!(run(&["check", "-c", "/nonexistent.json"]).code, 1);
+}

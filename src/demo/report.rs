@@ -1,5 +1,8 @@
 //! The table at the end.
 
+use std::cell::Cell;
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::ledger::Ledger;
@@ -26,8 +29,9 @@ pub(crate) struct Step {
     reset: u64,
     broken: u64,
     corrupted: u64,
-    longest_connect_ms: u128,
-    longest_stall_ms: u128,
+    longest_connect_ms: Option<u128>,
+    /// Nobody is left to stall where every established connection broke.
+    longest_stall_ms: Option<u128>,
 }
 
 impl Step {
@@ -41,8 +45,8 @@ impl Step {
             reset: ledger.reset.get(),
             broken: ledger.broken.get(),
             corrupted: ledger.corrupted.get(),
-            longest_connect_ms: ledger.longest_connect.get().as_millis(),
-            longest_stall_ms: ledger.longest_stall.get().as_millis(),
+            longest_connect_ms: timed(&ledger.longest_connect),
+            longest_stall_ms: timed(&ledger.longest_stall),
         }
     }
 
@@ -61,12 +65,21 @@ impl Step {
             [self.served, self.refused, self.reset, self.broken, self.corrupted]
                 .map(|count| count.to_string()),
         );
-        row.extend(
-            [self.longest_connect_ms, self.longest_stall_ms].map(|span| format!("{span} ms")),
-        );
+        row.extend([self.longest_connect_ms, self.longest_stall_ms].map(span));
         row.push(if self.kept() { "kept" } else { "BROKEN" }.to_owned());
         row
     }
+}
+
+/// A time, if one was measured.
+fn span(ms: Option<u128>) -> String {
+    ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms} ms"))
+}
+
+/// The ledger's time, unless nothing was timed since it began.
+fn timed(longest: &Cell<Duration>) -> Option<u128> {
+    let longest = longest.get();
+    (!longest.is_zero()).then_some(longest.as_millis())
 }
 
 const HEADER: [&str; 9] = [
@@ -90,7 +103,8 @@ pub(crate) fn table(steps: &[Step]) -> String {
         "This release promises: no listener ever closes, so no new connection is refused, whatever\n\
          happens; across a reload and an upgrade established connections go on byte-exact (with the\n\
          process that accepted them, until they end). It does not yet keep established connections\n\
-         through a kill -9: those in the killed worker's hands break, as with every other gateway.\n",
+         through a kill -9: those in the killed worker's hands break, as with every other gateway.\n\
+         (RESET in that row counts calls the killed worker had already accepted.)\n",
     );
     text
 }

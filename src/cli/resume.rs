@@ -31,7 +31,7 @@ pub(crate) fn run(args: ResumeArgs) -> Result<ExitCode, Failure> {
     // Taking over without a log is better than not taking over.
     let mut log = None;
     baton_supervisor::resume(call, |level| {
-        log = Log::start().ok().inspect(|log| log.set_level(level))
+        log = Log::start().ok().inspect(|log| log.set_level(level));
     })
     .map_err(|error| Failure::Problems(instance::lines(&error)))
 }

@@ -55,8 +55,7 @@ pub struct LogFileError {
 }
 
 impl Log {
-    /// Starts the log of the process, at level `info`, and has panics written to it: the
-    /// standard hook would write to standard error, which may be the very pipe nobody reads.
+    /// Starts the log of the process, at level `info`.
     ///
     /// # Errors
     /// When it cannot be, or is there already.
@@ -76,7 +75,6 @@ impl Log {
         let subscriber = Registry::default().with(filter).with(format);
         LINES.set(lines).map_err(|_| StartError::Started)?;
         tracing::subscriber::set_global_default(subscriber).map_err(|_| StartError::Started)?;
-        std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a fault of Baton")));
         Ok(Self { level })
     }
 
@@ -106,6 +104,12 @@ impl Drop for Log {
     fn drop(&mut self) {
         flush();
     }
+}
+
+/// Has panics written to the log. The standard hook writes to standard error, which may be the
+/// very pipe nobody reads.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a fault of Baton")));
 }
 
 /// Waits until the lines of this process have been written, but at most half a second for each

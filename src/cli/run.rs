@@ -40,6 +40,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let Checked { name, text, config } = load(&args)?;
     let log = Log::start()?;
     log.set_level(config.log.level);
+    baton_logging::log_panics();
     let source = if args.listen.is_empty() {
         ConfigSource::File(std::path::absolute(name)?)
     } else {

@@ -76,6 +76,8 @@ pub fn resume(call: Resume, start_logging: impl FnOnce(Level)) -> Result<ExitCod
                 way_back.settle();
             }
             passed.settle();
+            // Until here a panic was the way back.
+            baton_logging::log_panics();
             resumed.run(call.failed.map_or(Ok(()), Err))
         }
         (Err(error), Some(way_back)) => Err(way_back.give_back(&error.to_string())),

@@ -64,5 +64,6 @@ pub fn run(control: OwnedFd, build: Build) -> ExitCode {
     build::set(build);
     // Serving without a log is better than not serving.
     let log = Log::start().ok();
+    baton_logging::log_panics();
     boot::run(control, log.as_ref(), true)
 }

@@ -26,12 +26,15 @@ pub(crate) struct ResumeArgs {
 
 pub(crate) fn run(args: ResumeArgs) -> Result<ExitCode, Failure> {
     let ResumeArgs { state_fd, back_fd, failed } = args;
+    // Taking over without a log is better than not taking over. The former image has held
+    // signals back, so the log's threads never take one.
+    let log = Log::start().ok();
     let version = env!("CARGO_PKG_VERSION").into();
     let call = Resume { state_fd, back_fd, failed, version };
-    // Taking over without a log is better than not taking over.
-    let mut log = None;
     baton_supervisor::resume(call, |level| {
-        log = Log::start().ok().inspect(|log| log.set_level(level));
+        if let Some(log) = &log {
+            log.set_level(level);
+        }
     })
     .map_err(|error| Failure::Problems(instance::lines(&error)))
 }

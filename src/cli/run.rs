@@ -38,6 +38,8 @@ pub(super) struct Checked {
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let Checked { name, text, config } = load(&args)?;
+    // Before there is a second thread that could take one.
+    baton_supervisor::hold_signals()?;
     let log = Log::start()?;
     log.set_level(config.log.level);
     baton_logging::log_panics();

@@ -55,7 +55,7 @@ use crate::options::{ConfigSource, Options, StartError};
 use crate::orphans;
 use crate::privilege::Identity;
 use crate::program::Program;
-use crate::reexec::without_signals;
+use crate::reexec::{let_signals_in, without_signals};
 use crate::runtime_dir::RuntimeDir;
 use crate::state::{Settings, State};
 use crate::systemd::Notifier;
@@ -90,6 +90,7 @@ pub fn run(options: Options) -> Result<ExitCode, StartError> {
         let mut driver = Driver::new(options, runtime_dir, Processes { identity })?;
         driver.adopt(activated);
         let signals = Signals::install().map_err(io_error("handle signals"))?;
+        let_signals_in().map_err(io_error("let signals in"))?;
         let control =
             ControlSocket::bind(&control_path).map_err(io_error("bind the control socket"))?;
         driver.run(Event::Start, control, Some(signals)).await

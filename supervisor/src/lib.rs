@@ -23,4 +23,4 @@ mod underway;
 
 pub use driver::run;
 pub use options::{ConfigSource, Options, StartError};
-pub use reexec::{RESUME_ARGUMENT, Resume, StateError, resume};
+pub use reexec::{RESUME_ARGUMENT, Resume, StateError, hold_signals, resume};

@@ -25,7 +25,8 @@ use baton_config::model::Level;
 use baton_handoff::inherit::passed::Passed;
 use baton_handoff::read_sealed;
 
-pub(crate) use image::{Call, Left, block_signals, exec, without_signals};
+pub use image::hold_signals;
+pub(crate) use image::{Call, Left, exec, let_signals_in, without_signals};
 pub(crate) use level::LogLevel;
 pub use saved::StateError;
 pub(crate) use saved::{FORMAT, Saved, SavedChannel, SavedClient, SavedListener};
@@ -54,12 +55,12 @@ pub struct Resume {
 }
 
 /// Takes over from the former image of this process and runs the instance until it was stopped.
-/// To be called before the process opens descriptors of its own.
+/// To be called before the process opens descriptors of its own, but for those of its log.
 ///
 /// # Errors
 /// Why there is no running instance any more. Where there is a way back, an image that cannot
 /// take over takes it instead, and this does not return.
-pub fn resume(call: Resume, start_logging: impl FnOnce(Level)) -> Result<ExitCode, StartError> {
+pub fn resume(call: Resume, set_level: impl FnOnce(Level)) -> Result<ExitCode, StartError> {
     image::name_process();
     let mut passed = Passed::begin()?;
     let way_back = match call.back_fd {
@@ -67,7 +68,7 @@ pub fn resume(call: Resume, start_logging: impl FnOnce(Level)) -> Result<ExitCod
         None => None,
     };
     let taken = remember(&mut passed, call.state_fd).and_then(|saved| {
-        start_logging(saved.log.into());
+        set_level(saved.log.into());
         driver::Resumed::take(saved, &mut passed, call.version)
     });
     match (taken, way_back) {

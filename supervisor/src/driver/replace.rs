@@ -76,7 +76,7 @@ impl<L: Launch> Driver<L> {
             }
             return self.replacement.is_none();
         }
-        if let Err(error) = reexec::block_signals(true) {
+        if let Err(error) = reexec::hold_signals() {
             self.not_replaced(format!("cannot hold signals back: {error}"));
             return true;
         }
@@ -92,7 +92,7 @@ impl<L: Launch> Driver<L> {
             };
             self.not_replaced(problem);
         }
-        if let Err(error) = reexec::block_signals(false) {
+        if let Err(error) = reexec::let_signals_in() {
             tracing::error!(%error, "signals stay held back");
         }
         heard || self.replacement.is_none()

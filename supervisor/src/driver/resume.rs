@@ -61,7 +61,7 @@ impl Resumed {
         driver.notifier.alive();
         let workers = driver.state.processes();
         orphans::reap(|pid: Pid| workers.iter().any(|(_, ours)| is(pid, *ours)));
-        reexec::block_signals(false)
+        reexec::let_signals_in()
             .map_err(|source| StartError::Io { operation: "let signals in", source })?;
         match &result {
             Ok(()) => driver.images += 1,

@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use nix::fcntl::{AtFlags, FcntlArg, FdFlag, fcntl};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 
 use super::RESUME_ARGUMENT;
 
@@ -49,6 +49,8 @@ pub(crate) fn exec(image: BorrowedFd<'_>, call: &Call) -> io::Error {
         .map(terminated)
         .collect();
     let flags = AtFlags::AT_EMPTY_PATH;
+    // What is still on its way to the log would go with this image.
+    baton_logging::flush();
     let result: Result<Infallible, _> =
         nix::unistd::execveat(image, c"", &call.arguments(), &environment, flags);
     match result {
@@ -121,20 +123,28 @@ fn ours() -> SigSet {
     .collect()
 }
 
-/// Has this thread leave our signals alone. They wait, over `exec` too, until an image whose
-/// handlers are in place lets them in.
+/// Has this thread, and those it starts from here on, leave the supervisor's signals alone. They
+/// wait, over `exec` too, until [`run`](crate::run) or [`resume`](crate::resume) has its handlers
+/// in place. To be called before the process has a second thread: a signal could be taken by one
+/// that an `exec` ends before the supervisor has heard of it.
 ///
 /// # Errors
 /// What the system said.
-pub(crate) fn block_signals(block: bool) -> io::Result<()> {
-    let how = if block { SigmaskHow::SIG_BLOCK } else { SigmaskHow::SIG_UNBLOCK };
-    nix::sys::signal::pthread_sigmask(how, Some(&ours()), None).map_err(io::Error::from)
+pub fn hold_signals() -> io::Result<()> {
+    pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&ours()), None).map_err(io::Error::from)
 }
 
-/// For helper threads: signals are the main thread's, or one could be taken by a thread that an
-/// `exec` ends before the main thread has heard of it.
+/// This thread takes our signals, those that have waited first.
+///
+/// # Errors
+/// What the system said.
+pub(crate) fn let_signals_in() -> io::Result<()> {
+    pthread_sigmask(SigmaskHow::SIG_UNBLOCK, Some(&ours()), None).map_err(io::Error::from)
+}
+
+/// For helper threads: signals are the main thread's.
 pub(crate) fn without_signals() {
-    if let Err(error) = block_signals(true) {
+    if let Err(error) = hold_signals() {
         tracing::warn!(%error, "a helper thread cannot leave signals alone");
     }
 }

@@ -19,7 +19,6 @@ use crate::options::StartError;
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// See the module's head. Dropping it changes nothing.
-#[derive(Debug)]
 pub(crate) struct WayBack {
     route: Arc<Route>,
     settled: Sender<()>,
@@ -88,10 +87,9 @@ impl WayBack {
         StartError::Stranded { why: why.to_owned(), source }
     }
 
-    /// The new image is there to stay.
+    /// The new image is there to stay; a panic is a panic again.
     pub(crate) fn settle(self) {
         let _late = self.settled.send(());
-        // Back to the default, which only speaks.
         drop(panic::take_hook());
     }
 }

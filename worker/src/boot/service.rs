@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use baton_config::model::Config;
+use baton_config::model::{Config, Handover};
 use baton_handoff::message::{Generation as Number, ListenerKey, Pulse};
 use baton_metrics::{CONTENT_TYPE, Region};
 use tokio::sync::mpsc;
@@ -192,6 +192,9 @@ impl Service {
             retired.retain(|generation| generation.strong_count() > 0);
             retired.extend(before.as_ref().map(Arc::downgrade));
         }
+        if before.is_none() {
+            tell_what_is_not_in_effect(generation.config());
+        }
         drop(before);
         self.upkeep = None;
         self.shards.follow().await?;
@@ -301,6 +304,22 @@ impl View for Exposed {
 fn alive(generations: &[Weak<Generation>]) -> u32 {
     let alive = generations.iter().filter(|generation| generation.strong_count() > 0);
     u32::try_from(alive.count()).unwrap_or(u32::MAX)
+}
+
+/// Settings that are accepted for the release that honours them must not be taken for a promise.
+fn tell_what_is_not_in_effect(config: &Config) {
+    if config.supervisor.handover == Handover::Connections {
+        tracing::warn!(
+            "supervisor.handover \"connections\" is not in effect in this release: on an upgrade \
+             established connections stay with the old worker and drain"
+        );
+    }
+    if config.supervisor.crash_recovery {
+        tracing::warn!(
+            "supervisor.crashRecovery is not in effect in this release: established connections \
+             end with a killed worker"
+        );
+    }
 }
 
 /// The shards that a configuration wants.

@@ -143,16 +143,17 @@ impl Boost {
         true
     }
 
-    /// How long the cached line may stay silent: not so long that the others have no time left,
-    /// but no less than twice its usual time. With a hedge they are not left waiting, and the line
-    /// keeps the whole time.
+    /// How long the cached line may stay silent: half of the time, or twice its usual time if that
+    /// is more, but never so long that nothing is left for the others. With a hedge they are not
+    /// left waiting, and the line keeps the whole time.
     fn patience(&self, cached: LineIndex, now: Moment) -> Moment {
         let others = self.hedge.is_none() && self.flights.open(now).any(|line| line != cached);
         if !others {
             return self.deadline;
         }
         let usual = Duration::from_nanos(self.flights.lines.line(cached).ewma_nanos());
-        walk::share(self.deadline, 2, now).max(now.after(2 * usual)).min(self.deadline)
+        let most = self.deadline.since(now).saturating_sub(walk::LEAST_SHARE);
+        walk::share(self.deadline, 2, now).max(now.after((2 * usual).min(most)))
     }
 
     pub(super) fn on(&mut self, event: Event, now: Moment, out: &mut Steps) {

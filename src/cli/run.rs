@@ -18,7 +18,7 @@ use crate::output::Failure;
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(super) config: ConfigArg,
-    /// A rule as a URL: tcp://LISTEN/TARGET[,TARGET…][?strategy=…&maxFails=…]; may be repeated.
+    /// A rule as a URL, tcp://LISTEN/TARGET,TARGET?strategy=…&maxFails=…; may be repeated.
     #[arg(short = 'L', value_name = "URL", conflicts_with = "config")]
     pub(super) listen: Vec<String>,
     /// Runtime directory, instead of the configured one.

@@ -1,27 +1,12 @@
 //! A worker that is killed, and what stays.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-
 use serde_json::json;
 
-use crate::harness::{Instance, Loopback, Storm, Upstream};
-
-fn setting() -> (Instance, SocketAddr, Upstream) {
-    let loopback = Loopback::unique();
-    let upstream = Upstream::echo(loopback.next());
-    let entry = loopback.next();
-    let instance = Instance::start(&json!({
-        "rules": [{ "name": "echo", "listen": entry.to_string(), "mode": "normal",
-                    "maxConnectionsPerIP": 4096,
-                    "targets": [{ "address": upstream.address().to_string() }] }]
-    }));
-    (instance, entry, upstream)
-}
+use crate::harness::{Echo, Parked, Storm};
 
 #[test]
 fn twenty_kills_under_a_storm_refuse_nobody_and_lose_no_count() {
-    let (instance, entry, _upstream) = setting();
+    let Echo { instance, entry, _upstream } = Echo::start(json!({}));
     let storm = Storm::start(entry, 4);
     let inode = instance.status()["listeners"][0]["inode"].clone();
     let mut accepted = 0.0;
@@ -45,24 +30,19 @@ fn twenty_kills_under_a_storm_refuse_nobody_and_lose_no_count() {
 
 #[test]
 fn two_hundred_connections_parked_while_no_worker_runs_are_served() {
-    let (instance, entry, _upstream) = setting();
+    let Echo { instance, entry, _upstream } = Echo::start(json!({}));
     // A stopped worker accepts nothing and is not replaced before it is noticed.
     let old = instance.serving();
     instance.stop_worker(old);
-    let parked: Vec<_> = (0..200).map(|_| TcpStream::connect(entry).unwrap()).collect();
+    let parked = Parked::at(entry, 200);
     instance.kill_worker(old);
-    for mut stream in parked {
-        stream.write_all(b"ping").unwrap();
-        let mut answer = [0; 4];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"ping");
-    }
+    parked.expect_served();
     instance.stop();
 }
 
 #[test]
 fn a_worker_killed_during_a_reload_fails_the_reload_and_is_replaced() {
-    let (instance, entry, _upstream) = setting();
+    let Echo { instance, entry, _upstream } = Echo::start(json!({}));
     let storm = Storm::start(entry, 2);
     for _ in 0..5 {
         let old = instance.serving();

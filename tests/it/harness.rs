@@ -3,6 +3,7 @@
 mod address;
 mod client;
 mod delaynet;
+mod echo;
 mod hello;
 mod instance;
 mod load;
@@ -15,6 +16,7 @@ mod wait;
 pub(crate) use address::Loopback;
 pub(crate) use client::{converse, deliver, hear};
 pub(crate) use delaynet::DelayNet;
+pub(crate) use echo::{Echo, Parked, faulty};
 pub(crate) use hello::{Hello, records};
 pub(crate) use instance::{Instance, Outcome, baton};
 pub(crate) use load::{Storm, StormReport, Streams};

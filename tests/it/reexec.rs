@@ -1,40 +1,12 @@
 //! The supervisor becomes another program and stays the same process.
 
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Instance, Loopback, Scratch, Storm, Streams, Upstream, until};
-
-struct Setting {
-    instance: Instance,
-    entry: SocketAddr,
-    _upstream: Upstream,
-}
-
-fn setting(supervisor: Value) -> Setting {
-    let loopback = Loopback::unique();
-    let upstream = Upstream::echo(loopback.next());
-    let entry = loopback.next();
-    let instance = Instance::start(&json!({
-        "supervisor": supervisor,
-        "rules": [{ "name": "echo", "listen": entry.to_string(), "mode": "normal",
-                    "maxConnectionsPerIP": 4096,
-                    "targets": [{ "address": upstream.address().to_string() }] }]
-    }));
-    Setting { instance, entry, _upstream: upstream }
-}
-
-fn faulty(scratch: &Scratch, manner: &str) -> String {
-    let built = std::env::current_exe().unwrap();
-    let source = built.parent().unwrap().parent().unwrap().join("examples/faulty_baton");
-    let copy = scratch.path().join(manner);
-    std::fs::copy(&source, &copy).unwrap();
-    copy.display().to_string()
-}
+use crate::harness::{Echo, Instance, Storm, Streams, faulty, until};
 
 /// What must be the same before and after.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,8 +40,8 @@ fn descriptors(pid: u32) -> usize {
 
 #[test]
 fn twenty_replacements_under_a_storm_and_signals_lose_nothing() {
-    let Setting { instance, entry, _upstream } =
-        setting(json!({ "watch": "0s", "drainTimeout": "5m" }));
+    let Echo { instance, entry, _upstream } =
+        Echo::start(json!({ "watch": "0s", "drainTimeout": "5m" }));
     let streams = Streams::open(entry, 8);
     let storm = Storm::start(entry, 2);
     let before = lasting(&instance);
@@ -104,7 +76,7 @@ fn twenty_replacements_under_a_storm_and_signals_lose_nothing() {
 
 #[test]
 fn no_descriptor_is_left_over() {
-    let Setting { instance, .. } = setting(json!({ "watch": "0s" }));
+    let Echo { instance, .. } = Echo::start(json!({ "watch": "0s" }));
     let alone = || {
         instance.wait_for("one worker is left", |status| {
             (status["workers"].as_array()?.len() == 1).then_some(())
@@ -123,7 +95,7 @@ fn no_descriptor_is_left_over() {
 
 #[test]
 fn a_worker_of_the_former_image_is_still_waited_for() {
-    let Setting { instance, entry, _upstream } = setting(json!({ "watch": "0s" }));
+    let Echo { instance, entry, _upstream } = Echo::start(json!({ "watch": "0s" }));
     instance.expect_ok(&["upgrade"]);
     let storm = Storm::start(entry, 2);
     let old = instance.serving();
@@ -139,8 +111,8 @@ fn a_worker_of_the_former_image_is_still_waited_for() {
 
 #[test]
 fn a_new_version_that_cannot_take_over_gives_the_process_back() {
-    let Setting { instance, entry, _upstream } =
-        setting(json!({ "watch": "0s", "drainTimeout": "5m" }));
+    let Echo { instance, entry, _upstream } =
+        Echo::start(json!({ "watch": "0s", "drainTimeout": "5m" }));
     let streams = Streams::open(entry, 4);
     let storm = Storm::start(entry, 2);
     let before = lasting(&instance);
@@ -172,7 +144,7 @@ fn a_new_version_that_cannot_take_over_gives_the_process_back() {
 
 #[test]
 fn a_second_instance_is_still_locked_out() {
-    let Setting { instance, .. } = setting(json!({ "watch": "0s" }));
+    let Echo { instance, .. } = Echo::start(json!({ "watch": "0s" }));
     instance.expect_ok(&["upgrade"]);
     let file = instance.scratch().path().join("setting.json");
     let outcome = instance.run(&["run", "--config", file.to_str().unwrap()]);

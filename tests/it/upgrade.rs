@@ -1,50 +1,18 @@
 //! A new process takes the listeners over, or is sent away.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::{Instance, Loopback, Scratch, Storm, StormReport, Streams, Upstream};
-
-struct Setting {
-    instance: Instance,
-    entry: std::net::SocketAddr,
-    _upstream: Upstream,
-}
-
-fn setting(supervisor: Value) -> Setting {
-    let loopback = Loopback::unique();
-    let upstream = Upstream::echo(loopback.next());
-    let entry = loopback.next();
-    let instance = Instance::start(&json!({
-        "supervisor": supervisor,
-        "rules": [{ "name": "echo", "listen": entry.to_string(), "mode": "normal",
-                    "maxConnectionsPerIP": 4096,
-                    "targets": [{ "address": upstream.address().to_string() }] }]
-    }));
-    Setting { instance, entry, _upstream: upstream }
-}
+use crate::harness::{Echo, Parked, Storm, StormReport, Streams, faulty};
 
 fn nothing_lost(report: &StormReport) {
     assert_eq!((report.refused, report.reset, report.corrupt), (0, 0, 0), "{report:?}");
 }
 
-/// A stand-in for a bad new version, under the name that tells it what to do.
-fn faulty(scratch: &Scratch, manner: &str) -> String {
-    let built = std::env::current_exe().unwrap();
-    let source = built.parent().unwrap().parent().unwrap().join("examples/faulty_baton");
-    assert!(source.exists(), "not built: run `cargo build --examples` (`cargo test` does)");
-    let copy = scratch.path().join(manner);
-    std::fs::copy(&source, &copy).unwrap();
-    copy.display().to_string()
-}
-
 #[test]
 fn twenty_reloads_and_ten_upgrades_under_a_storm_lose_nothing() {
-    let Setting { instance, entry, _upstream } =
-        setting(json!({ "watch": "0s", "drainTimeout": "5m" }));
+    let Echo { instance, entry, _upstream } =
+        Echo::start(json!({ "watch": "0s", "drainTimeout": "5m" }));
     let streams = Streams::open(entry, 16);
     let storm = Storm::start(entry, 4);
     let inode = instance.status()["listeners"][0]["inode"].clone();
@@ -80,8 +48,8 @@ fn twenty_reloads_and_ten_upgrades_under_a_storm_lose_nothing() {
 
 #[test]
 fn a_retired_worker_ends_with_its_last_connection() {
-    let Setting { instance, entry, _upstream } =
-        setting(json!({ "watch": "0s", "drainTimeout": "5m" }));
+    let Echo { instance, entry, _upstream } =
+        Echo::start(json!({ "watch": "0s", "drainTimeout": "5m" }));
     let streams = Streams::open(entry, 2);
     let old = instance.serving();
     instance.expect_ok(&["upgrade"]);
@@ -101,8 +69,8 @@ fn a_retired_worker_ends_with_its_last_connection() {
 
 #[test]
 fn bad_new_versions_are_sent_away_and_the_old_one_serves_on() {
-    let Setting { instance, entry, _upstream } =
-        setting(json!({ "readyTimeout": "1s", "watch": "2s", "drainTimeout": "5m" }));
+    let Echo { instance, entry, _upstream } =
+        Echo::start(json!({ "readyTimeout": "1s", "watch": "2s", "drainTimeout": "5m" }));
     let streams = Streams::open(entry, 4);
     let storm = Storm::start(entry, 2);
     let old = instance.serving();
@@ -136,7 +104,7 @@ fn bad_new_versions_are_sent_away_and_the_old_one_serves_on() {
 
 #[test]
 fn a_build_that_failed_three_times_needs_force() {
-    let Setting { instance, .. } = setting(json!({ "readyTimeout": "1s" }));
+    let Echo { instance, .. } = Echo::start(json!({ "readyTimeout": "1s" }));
     let binary = faulty(instance.scratch(), "exit-1");
     for _ in 0..3 {
         assert_eq!(instance.run(&["upgrade", "--binary", &binary]).code, 1);
@@ -150,7 +118,7 @@ fn a_build_that_failed_three_times_needs_force() {
 
 #[test]
 fn what_is_no_program_is_refused_before_anything_starts() {
-    let Setting { instance, .. } = setting(json!({}));
+    let Echo { instance, .. } = Echo::start(json!({}));
     let text = instance.scratch().file("text", "hello").display().to_string();
     for binary in ["/nonexistent/baton", "/", text.as_str(), "/bin/true"] {
         let old = instance.serving();
@@ -164,22 +132,17 @@ fn what_is_no_program_is_refused_before_anything_starts() {
 
 #[test]
 fn connections_parked_while_an_upgrade_runs_are_served() {
-    let Setting { instance, entry, _upstream } = setting(json!({ "watch": "0s" }));
+    let Echo { instance, entry, _upstream } = Echo::start(json!({ "watch": "0s" }));
     let mut upgrade = instance.command(&["upgrade"]).spawn().unwrap();
-    let parked: Vec<_> = (0..200).map(|_| TcpStream::connect(entry).unwrap()).collect();
+    let parked = Parked::at(entry, 200);
     assert!(upgrade.wait().unwrap().success());
-    for mut stream in parked {
-        stream.write_all(b"ping").unwrap();
-        let mut answer = [0; 4];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"ping");
-    }
+    parked.expect_served();
     instance.stop();
 }
 
 #[test]
 fn the_signal_upgrades_too() {
-    let Setting { instance, .. } = setting(json!({ "watch": "0s" }));
+    let Echo { instance, .. } = Echo::start(json!({ "watch": "0s" }));
     let old = instance.serving();
     instance.signal(Signal::SIGUSR2);
     instance.wait_replaced(old);

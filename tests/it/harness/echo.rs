@@ -1,0 +1,63 @@
+//! The setting most tests of the process life need: one rule in front of an echo server.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::{Value, json};
+
+use super::address::Loopback;
+use super::instance::Instance;
+use super::scratch::Scratch;
+use super::upstream::Upstream;
+
+/// A running instance, its entry, and the server behind it.
+pub(crate) struct Echo {
+    pub(crate) instance: Instance,
+    pub(crate) entry: SocketAddr,
+    pub(crate) _upstream: Upstream,
+}
+
+impl Echo {
+    /// Starts with this `supervisor` section.
+    pub(crate) fn start(supervisor: Value) -> Self {
+        let loopback = Loopback::unique();
+        let upstream = Upstream::echo(loopback.next());
+        let entry = loopback.next();
+        let instance = Instance::start(&json!({
+            "supervisor": supervisor,
+            "rules": [{ "name": "echo", "listen": entry.to_string(), "mode": "normal",
+                        "maxConnectionsPerIP": 4096,
+                        "targets": [{ "address": upstream.address().to_string() }] }]
+        }));
+        Self { instance, entry, _upstream: upstream }
+    }
+}
+
+/// Connections that have said nothing yet.
+pub(crate) struct Parked(Vec<TcpStream>);
+
+impl Parked {
+    pub(crate) fn at(entry: SocketAddr, count: usize) -> Self {
+        Self((0..count).map(|_| TcpStream::connect(entry).unwrap()).collect())
+    }
+
+    /// Every one of them is served by an echo server.
+    pub(crate) fn expect_served(self) {
+        for mut stream in self.0 {
+            stream.write_all(b"ping").unwrap();
+            let mut answer = [0; 4];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"ping");
+        }
+    }
+}
+
+/// A stand-in for a bad new version, under the name that tells it what to do.
+pub(crate) fn faulty(scratch: &Scratch, manner: &str) -> String {
+    let built = std::env::current_exe().unwrap();
+    let source = built.parent().unwrap().parent().unwrap().join("examples/faulty_baton");
+    assert!(source.exists(), "not built: run `cargo build --examples` (`cargo test` does)");
+    let copy = scratch.path().join(manner);
+    std::fs::copy(&source, &copy).unwrap();
+    copy.display().to_string()
+}

@@ -20,6 +20,9 @@ use baton_config::model::{
     ProxyProtocol, Resolve, Rule, Selector as Spec, Strategy, Target,
 };
 use baton_worker::accept::lists::PrefixSet;
+use baton_worker::classify::regex::Patterns;
+use baton_worker::classify::tls::HelloParser;
+use baton_worker::classify::{Classifier, Decision, Progress, Reason};
 use baton_worker::flow::{Event, Moment, Step, Steps, Verdict};
 use baton_worker::route::Router;
 use baton_worker::route::subset::SubsetIndex;
@@ -31,13 +34,75 @@ const CONNECT: Duration = Duration::from_millis(20);
 
 fn main() {
     println!("{:<24}{:>10}{:>10}{:>10}", "ns per connection", 2, 16, 128);
+    let cold = COUNTS.map(|count| format!("{:>10}", decision(&Mode::Boost(None), count, COLD)));
+    println!("{:<24}{}", "boost, cold race", cold.concat());
     for (name, mode) in modes() {
         let costs: Vec<String> =
-            [2, 16, 128].iter().map(|&count| format!("{:>10}", decision(&mode, count))).collect();
+            COUNTS.iter().map(|&count| format!("{:>10}", decision(&mode, count, WARM))).collect();
         println!("{name:<24}{}", costs.concat());
     }
+    content();
     subset();
     address_list();
+}
+
+/// How many targets the decisions are measured with.
+const COUNTS: [u16; 3] = [2, 16, 128];
+/// Between two connections: the winner cache stays warm …
+const WARM: Duration = Duration::from_micros(100);
+/// … or has forgotten its winner (its life is 30 s).
+const COLD: Duration = Duration::from_secs(31);
+
+/// `regex` and `tls`: reading the first bytes and finding the candidates.
+fn content() {
+    let request = b"GET /index.html HTTP/1.1\r\nHost: example.test\r\n\r\n";
+    let regex = COUNTS.map(|count| {
+        let texts: Vec<String> = (1..count).map(|n| format!("^PROTO{n} ")).collect();
+        let patterns = texts.iter().map(|text| Some(text.as_str())).chain([Some("^GET ")]);
+        let Ok(patterns) = Patterns::compile(&patterns.collect::<Vec<_>>()) else {
+            return "-".into();
+        };
+        let patterns = Arc::new(patterns);
+        let read = || Classifier::Regex(patterns.scan());
+        format!("{:>10}", classified(rule(Mode::Regex, count), read, request))
+    });
+    println!("{:<24}{}", "regex, last matches", regex.concat());
+    let hello = include_bytes!("../../fuzz/corpus/client_hello/bare");
+    let tls = COUNTS.map(|count| {
+        let read = || Classifier::Tls(HelloParser::default());
+        format!("{:>10}", classified(rule(Mode::Tls, count), read, hello))
+    });
+    println!("{:<24}{}", "tls, ClientHello", tls.concat());
+}
+
+/// Nanoseconds of one classification and routing: the median over runs of 1000.
+fn classified<'p>(rule: Rule, read: impl Fn() -> Classifier<'p>, bytes: &[u8]) -> u128 {
+    let lines = Arc::new(LineSet::for_rule(&rule, |_| None, None));
+    let router = Router::for_rule(&rule, &lines);
+    let now = Moment(1_000_000_000_000);
+    median(|| {
+        let mut classifier = read();
+        let decision = match classifier.feed(black_box(bytes)) {
+            Progress::Decided(decision) => decision,
+            Progress::NeedMore => classifier.end(bytes, Reason::Eof),
+        };
+        let (Decision::Found(verdict) | Decision::Nothing(verdict, _)) = decision;
+        drop(black_box(router.candidates(&verdict, &lines, now)));
+    })
+}
+
+fn median(mut connection: impl FnMut()) -> u128 {
+    let mut runs: Vec<u128> = (0..200)
+        .map(|_| {
+            let begun = Instant::now();
+            for _ in 0..1000 {
+                connection();
+            }
+            begun.elapsed().as_nanos() / 1000
+        })
+        .collect();
+    runs.sort_unstable();
+    runs[runs.len() / 2]
 }
 
 fn modes() -> Vec<(&'static str, Mode)> {
@@ -68,8 +133,8 @@ fn modes() -> Vec<(&'static str, Mode)> {
     ]
 }
 
-/// Nanoseconds of one connection: the median over runs of 1000.
-fn decision(mode: &Mode, count: u16) -> u128 {
+/// Nanoseconds of one connection, `pause` after the last: the median over runs of 1000.
+fn decision(mode: &Mode, count: u16, pause: Duration) -> u128 {
     let rule = rule(mode.clone(), count);
     let lines = Arc::new(LineSet::for_rule(&rule, |_| None, None));
     let router = Router::for_rule(&rule, &lines);
@@ -77,7 +142,7 @@ fn decision(mode: &Mode, count: u16) -> u128 {
     let mut now = Moment(1_000_000_000_000);
     let mut rng = fastrand::Rng::with_seed(1);
     let mut steps = Steps::new();
-    let mut connection = || {
+    median(|| {
         let Ok(candidates) = router.candidates(&Verdict::Unread, &lines, now) else { return };
         let affinity = Affinity::client([10, 0, 0, rng.u8(..)].into());
         let mut machine = selector.begin(&lines, candidates, affinity, rng.fork());
@@ -93,19 +158,8 @@ fn decision(mode: &Mode, count: u16) -> u128 {
         black_box(&steps);
         steps.clear();
         drop(black_box(machine.take_winner()));
-        now = now.after(Duration::from_micros(100));
-    };
-    let mut runs: Vec<u128> = (0..200)
-        .map(|_| {
-            let begun = Instant::now();
-            for _ in 0..1000 {
-                connection();
-            }
-            begun.elapsed().as_nanos() / 1000
-        })
-        .collect();
-    runs.sort_unstable();
-    runs[runs.len() / 2]
+        now = now.after(pause);
+    })
 }
 
 fn subset() {

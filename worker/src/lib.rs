@@ -30,7 +30,8 @@ pub mod migrate;
 mod names;
 pub mod net;
 mod prewarm;
-mod probe;
+#[doc(hidden)]
+pub mod probe;
 mod process;
 pub mod relay;
 pub mod route;

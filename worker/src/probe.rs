@@ -89,6 +89,11 @@ impl ProbeError {
     }
 }
 
+/// What an answer is read from.
+trait Stream: hyper::rt::Read + hyper::rt::Write + Unpin {}
+
+impl<S: hyper::rt::Read + hyper::rt::Write + Unpin> Stream for S {}
+
 /// What to probe, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Probe {
@@ -125,7 +130,8 @@ impl Probe {
         match &self.check.kind {
             HealthKind::Tcp => Ok(()),
             HealthKind::Http { path, status_min, status_max } => {
-                let asking = self.ask(stream, path);
+                let stream = TcpStream::from_std(stream).map_err(ProbeError::Local)?;
+                let asking = self.ask(TokioIo::new(stream), path);
                 let status =
                     timeout_at(deadline, asking).await.map_err(|_| ProbeError::Deadline)??;
                 if (*status_min..=*status_max).contains(&status) {
@@ -138,17 +144,16 @@ impl Probe {
     }
 
     /// The status of one GET.
-    async fn ask(&self, stream: StdStream, path: &str) -> Result<u16, ProbeError> {
+    async fn ask(&self, stream: impl Stream, path: &str) -> Result<u16, ProbeError> {
         let request = Request::get(path)
             .header(header::HOST, &*self.host)
             .header(header::USER_AGENT, "baton-health-check")
             .header(header::CONNECTION, "close")
             .body(Empty::<Bytes>::new())
             .map_err(ProbeError::Request)?;
-        let stream = TcpStream::from_std(stream).map_err(ProbeError::Local)?;
         let (mut sender, connection) = http1::Builder::new()
             .max_buf_size(MAX_HEAD)
-            .handshake(TokioIo::new(stream))
+            .handshake(stream)
             .await
             .map_err(ProbeError::Http)?;
         let response = sender.send_request(request);
@@ -205,5 +210,7 @@ pub(crate) async fn keep_probing(
     }
 }
 
+#[doc(hidden)]
+pub mod fuzz;
 #[cfg(test)]
 mod tests;

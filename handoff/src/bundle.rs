@@ -17,6 +17,8 @@ pub(crate) enum DescriptorKind {
     Listener,
     /// The metrics region: a regular file, which a memfd is too.
     Region,
+    /// A Unix SEQPACKET socket that listens: where an orphan waits for a supervisor.
+    Adoption,
     /// A part of a connection: a TCP socket over IPv4 or IPv6 that does not listen, or a pipe.
     Connection,
 }
@@ -43,6 +45,7 @@ impl DescriptorKind {
         match self {
             Self::Listener => "a listening TCP socket",
             Self::Region => "a regular file or memfd",
+            Self::Adoption => "a listening Unix socket for packets",
             Self::Connection => "a TCP connection or a pipe",
         }
     }
@@ -51,6 +54,7 @@ impl DescriptorKind {
         match self {
             Self::Listener => is_tcp(fd, true),
             Self::Region => has_type(fd, SFlag::S_IFREG),
+            Self::Adoption => is_adoption_socket(fd),
             Self::Connection => has_type(fd, SFlag::S_IFIFO) || is_tcp(fd, false),
         }
     }
@@ -63,6 +67,13 @@ fn is_tcp(fd: &OwnedFd, listens: bool) -> bool {
         && matches!(socket.domain(), Ok(Domain::IPV4 | Domain::IPV6))
         && matches!(socket.protocol(), Ok(Some(Protocol::TCP)))
         && matches!(socket.is_listener(), Ok(found) if found == listens)
+}
+
+fn is_adoption_socket(fd: &OwnedFd) -> bool {
+    let socket = SockRef::from(fd);
+    matches!(socket.r#type(), Ok(Type::SEQPACKET))
+        && matches!(socket.domain(), Ok(Domain::UNIX))
+        && matches!(socket.is_listener(), Ok(true))
 }
 
 fn has_type(fd: &OwnedFd, kind: SFlag) -> bool {

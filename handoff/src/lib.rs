@@ -9,6 +9,7 @@
 //! a message that fails any check is closed with all its descriptors, answered with a `Nak` where
 //! the sender waits for one, and leaves the channel usable.
 
+pub mod adoption;
 mod bundle;
 mod channel;
 mod codec;

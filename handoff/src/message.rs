@@ -24,10 +24,12 @@ pub const QUERY_MAX: usize = 256 * 1024;
 /// Longest text of an [`Answer`], in bytes: 256 rules of 128 targets.
 pub const ANSWER_MAX: usize = 16 * 1024 * 1024;
 
+mod adopted;
 mod peer;
 #[cfg(test)]
 pub(crate) mod samples;
 mod wire;
+pub use adopted::{Adopted, Returned, Standing};
 pub use peer::{
     HelloPeer, MAX_INLINE_BYTES, MAX_OFFERED, NOWHERE, Offer, OfferAnswer, Offered, Peer,
 };
@@ -91,6 +93,11 @@ pub enum ToWorker {
     Ping,
     /// A question of an operator about routing, opaque to the supervisor; answered with `Answer`.
     Query(Query),
+    /// Keep this socket: should we die, our successor calls there. Carries it.
+    AdoptionSocket,
+    /// To a worker whose supervisor died, after the greeting: we are its supervisor from here on.
+    /// Answered with `Adopted` and `Returned`.
+    Adopt,
     /// A mandatory message of the worker was not taken.
     Nak(Nak),
 }
@@ -119,6 +126,10 @@ pub enum ToSupervisor {
     Pong(Pulse),
     /// Answer to `Query`.
     Answer(Answer),
+    /// Answer to `Adopt`: how things are.
+    Adopted(Adopted),
+    /// Goes on with the answer to `Adopt`: the listening sockets; carries one descriptor an entry.
+    Returned(Returned),
     /// A mandatory message of the supervisor was not taken.
     Nak(Nak),
 }

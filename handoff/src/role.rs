@@ -97,6 +97,20 @@ impl WorkerEnd {
     ) -> Result<(), SendError> {
         self.send_as(transaction, message, &[]).await
     }
+
+    /// As [`reply`](Self::reply), with the descriptors the message's type asks for; the caller
+    /// keeps its own.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was sent then.
+    pub async fn hand(
+        &self,
+        transaction: Transaction,
+        message: &ToSupervisor,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), SendError> {
+        self.send_as(transaction, message, fds).await
+    }
 }
 
 impl PeerEnd {

@@ -12,6 +12,7 @@
 //! machine never sees the world between an action and its answer. Everything else waits in one
 //! bounded queue, which also holds back workers that talk too much.
 
+mod adopt;
 mod clock;
 mod execute;
 mod launch;
@@ -93,7 +94,8 @@ pub fn run(options: Options) -> Result<ExitCode, StartError> {
         let_signals_in().map_err(io_error("let signals in"))?;
         let control =
             ControlSocket::bind(&control_path).map_err(io_error("bind the control socket"))?;
-        driver.run(Event::Start, control, Some(signals)).await
+        let first = driver.find_survivors().await;
+        driver.run(first, control, Some(signals)).await
     })?;
     // A configuration that is still being read from a pipe must not hold up the end.
     runtime.shutdown_background();
@@ -161,6 +163,7 @@ struct Parts<L> {
 
 /// The process's signals.
 struct Signals {
+    user1: tokio::signal::unix::Signal,
     hangup: tokio::signal::unix::Signal,
     user2: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
@@ -171,6 +174,7 @@ struct Signals {
 impl Signals {
     fn install() -> std::io::Result<Self> {
         Ok(Self {
+            user1: signal(SignalKind::user_defined1())?,
             hangup: signal(SignalKind::hangup())?,
             user2: signal(SignalKind::user_defined2())?,
             terminate: signal(SignalKind::terminate())?,
@@ -179,22 +183,33 @@ impl Signals {
         })
     }
 
-    /// The next signal; `None` for SIGCHLD.
-    async fn next(&mut self) -> Option<Signal> {
+    /// The next signal.
+    async fn next(&mut self) -> Caught {
         tokio::select! {
-            Some(()) = self.terminate.recv() => Some(Signal::Terminate),
-            Some(()) = self.interrupt.recv() => Some(Signal::Terminate),
-            Some(()) = self.hangup.recv() => Some(Signal::Hangup),
-            Some(()) = self.user2.recv() => Some(Signal::User2),
-            Some(()) = self.child.recv() => None,
+            Some(()) = self.terminate.recv() => Caught::Signal(Signal::Terminate),
+            Some(()) = self.interrupt.recv() => Caught::Signal(Signal::Terminate),
+            Some(()) = self.hangup.recv() => Caught::Signal(Signal::Hangup),
+            Some(()) = self.user2.recv() => Caught::Signal(Signal::User2),
+            Some(()) = self.user1.recv() => Caught::Leave,
+            Some(()) = self.child.recv() => Caught::Child,
             else => pending().await,
         }
     }
 }
 
+/// A signal that was taken.
+enum Caught {
+    /// One for the machine.
+    Signal(Signal),
+    /// SIGUSR1: end at once and leave the workers to a successor.
+    Leave,
+    /// SIGCHLD.
+    Child,
+}
+
 /// What ended a wait.
 enum Happened {
-    Signal(Option<Signal>),
+    Signal(Caught),
     Asked(Incoming),
     Moment,
     Event(Event),
@@ -332,8 +347,9 @@ impl<L: Launch> Driver<L> {
 
     fn happened(&mut self, happened: Happened) {
         match happened {
-            Happened::Signal(Some(signal)) => self.take(Event::Signal(signal)),
-            Happened::Signal(None) => self.reap(),
+            Happened::Signal(Caught::Signal(signal)) => self.take(Event::Signal(signal)),
+            Happened::Signal(Caught::Leave) => self.leave_workers(),
+            Happened::Signal(Caught::Child) => self.reap(),
             Happened::Asked(incoming) => self.asked(incoming),
             Happened::Event(event) => {
                 if let Event::Checked { ticket, .. } = &event {
@@ -362,6 +378,14 @@ impl<L: Launch> Driver<L> {
                 self.execute(action);
             }
         }
+    }
+
+    /// Ends as if killed, but in order: workers that serve wait for a successor, one that does not
+    /// yet ends by itself.
+    fn leave_workers(&mut self) {
+        tracing::info!("leaving the workers to a successor");
+        self.notifier.stopping();
+        self.exit = Some((0, Vec::new()));
     }
 
     fn asked(&mut self, incoming: Incoming) {
@@ -410,7 +434,7 @@ async fn end(server: Option<JoinHandle<()>>) {
 }
 
 /// `signals` is absent in tests, which share their process.
-async fn caught(signals: &mut Option<Signals>) -> Option<Signal> {
+async fn caught(signals: &mut Option<Signals>) -> Caught {
     match signals {
         Some(signals) => signals.next().await,
         None => pending().await,

@@ -11,6 +11,7 @@ use baton_handoff::message::{ToSupervisor, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use crate::program::BuildId;
+use crate::state::Adoption;
 
 /// Milliseconds of a clock that never goes back; the origin does not matter.
 ///
@@ -96,6 +97,8 @@ pub(crate) enum Signal {
 pub(crate) enum Event {
     /// The process is up: begin. Sent once, first.
     Start,
+    /// Instead of `Start`: workers of a supervisor that died are there.
+    Adopted(Adoption),
     /// A control client asks and waits for the reply.
     Requested {
         /// Where progress and the reply go.

@@ -2,7 +2,7 @@
 //!
 //! `state` decides, `driver` does, everything else is one edge each: `listeners`, `program` and
 //! `child` (processes), `control` (the socket of the command line), `systemd`, `runtime_dir`,
-//! `privilege`, `orphans`, `reexec` (the next image of this process).
+//! `privilege`, `orphans`, `reexec` (the next image of this process), `survivors` (workers of a supervisor that died).
 
 mod action;
 mod backoff;
@@ -18,6 +18,7 @@ pub mod program;
 mod reexec;
 pub mod runtime_dir;
 mod state;
+mod survivors;
 mod systemd;
 mod underway;
 

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use baton_handoff::message::WorkerId;
 use nix::unistd::Uid;
 
 /// The control socket's file name.
@@ -81,7 +82,8 @@ impl RuntimeDir {
     /// # Errors
     /// When it cannot be created, is open to others, or another instance holds it.
     pub fn open(path: &Path) -> Result<Self, RuntimeDirError> {
-        let socket_len = path.join(CONTROL_SOCKET).as_os_str().len();
+        let longest = adoption_socket(WorkerId(u32::MAX));
+        let socket_len = path.join(longest).as_os_str().len();
         if socket_len > SOCKET_PATH_MAX {
             return Err(RuntimeDirError::TooLong { path: path.into(), len: socket_len });
         }
@@ -136,6 +138,28 @@ impl RuntimeDir {
         &self.path
     }
 
+    /// Where a worker waits for our successor.
+    pub(crate) fn adoption_socket(&self, worker: WorkerId) -> PathBuf {
+        self.path.join(adoption_socket(worker))
+    }
+
+    /// Every place where a worker may wait.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub(crate) fn adoption_sockets(&self) -> io::Result<Vec<(WorkerId, PathBuf)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let number = name
+                .to_str()
+                .and_then(|name| name.strip_prefix("worker-")?.strip_suffix(".sock"))
+                .and_then(|number| number.parse().ok());
+            found.extend(number.map(|number| (WorkerId(number), self.path.join(&name))));
+        }
+        Ok(found)
+    }
+
     /// Where the control socket is.
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {
@@ -168,6 +192,10 @@ fn check_ownership(path: &Path) -> Result<(), RuntimeDirError> {
         return Err(unsafe_dir(format!("others may write to it (mode {mode:04o})")));
     }
     Ok(())
+}
+
+fn adoption_socket(worker: WorkerId) -> String {
+    format!("worker-{}.sock", worker.0)
 }
 
 fn holder(lock: &mut File) -> String {

@@ -24,6 +24,7 @@
 //! A message that does not fit the moment (late, doubled, of a former attempt) is dropped. What
 //! a worker can spoil by its words is its own standing, never another's.
 
+mod adopt;
 mod finish;
 mod limits;
 mod loss;
@@ -50,6 +51,7 @@ use baton_handoff::message::{Generation, ListenerKey, ToSupervisor, WorkerId};
 use crate::action::{Action, Kind, Notify, Order, Report, Severity};
 use crate::backoff::Backoff;
 use crate::event::{Binary, ConfigText, Event, Millis, Request, RequestId, Signal};
+pub(crate) use adopt::{Adoptee, Adoption, heir};
 use quarantine::Quarantine;
 use queue::{Pending, Queue};
 use replace::Replacing;
@@ -171,6 +173,7 @@ impl State {
         let turn_ref = &mut turn;
         match event {
             Event::Start => self.start(turn_ref),
+            Event::Adopted(adoption) => self.adopted(turn_ref, adoption),
             Event::Requested { id, request } => self.requested(turn_ref, request, Some(id)),
             Event::Signal(signal) => self.signalled(turn_ref, signal),
             Event::ConfigRead { ticket, result } => self.config_read(turn_ref, ticket, result),
@@ -270,8 +273,16 @@ impl State {
             ToSupervisor::Pong(pulse) => self.pulsed(turn, id, pulse),
             // Answers are given to who asked before the machine hears of them.
             ToSupervisor::Answer(_) => Self::dropped(turn, id, "answer"),
+            ToSupervisor::Adopted(_) | ToSupervisor::Returned(_) => {
+                Self::dropped(turn, id, "return of what it has");
+            }
             ToSupervisor::Nak(nak) => self.not_understood(turn, id, &nak),
         }
+    }
+
+    /// What workers are started from.
+    pub(crate) fn binary(&self) -> &Binary {
+        &self.accepted.binary
     }
 
     /// Nothing is going on.

@@ -30,6 +30,7 @@ mod health;
 mod logs;
 mod memory;
 mod names;
+mod orphan;
 mod prewarm;
 mod privilege;
 mod proxy;

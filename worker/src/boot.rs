@@ -13,11 +13,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use baton_handoff::adoption::Waiting;
 use baton_handoff::message::{
     Answer, Generation as Number, HelloSupervisor, ListenerKey, Prepare, Pulse, Query,
     ToSupervisor, ToWorker,
 };
-use baton_handoff::{Received, RecvError, Transaction, WorkerEnd};
+use baton_handoff::{Fault, Received, RecvError, Transaction, WorkerEnd};
 use baton_logging::Log;
 use baton_metrics::Region;
 use tokio::runtime::{Builder, LocalOptions};
@@ -32,6 +33,7 @@ use crate::lifecycle::{Action, Compiled, Event, Lifecycle};
 use crate::net;
 use crate::shard::Gone;
 
+mod adoption;
 mod gauges;
 mod limits;
 mod service;
@@ -39,6 +41,7 @@ mod service;
 mod tests;
 mod upkeep;
 
+use adoption::{Offer, caller};
 use service::{ServeError, Service, shard_count};
 
 /// How long a supervisor that does not read may hold up the conversation.
@@ -106,6 +109,7 @@ struct Compiling {
 /// What ended a wait.
 enum Happened {
     Received(Result<Received<ToWorker>, RecvError>),
+    Called(OwnedFd),
     Compiled(Result<Drawn, Vec<String>>),
     Emptied,
     Broken(String),
@@ -134,7 +138,15 @@ impl From<Gone> for ActError {
 }
 
 struct Worker<'l> {
-    end: WorkerEnd,
+    /// The channel to the supervisor; `None` while there is none.
+    end: Option<WorkerEnd>,
+    /// We have closed it ourselves, and the machine does not know yet.
+    hung_up: bool,
+    /// Where a successor of a supervisor that died calls.
+    adoption: Option<Waiting>,
+    /// What the published generation was made of, and the pending one.
+    accepted: Option<Offer>,
+    offered: Option<Offer>,
     lifecycle: Lifecycle,
     log: Option<&'l Log>,
     signals: Option<Signals>,
@@ -151,7 +163,6 @@ struct Worker<'l> {
     /// What `Drained` will refer to.
     drain_asked: Transaction,
     watch_empty: bool,
-    control_lost: bool,
     /// A question that has just come.
     query: Option<Query>,
     next_tick: Moment,
@@ -160,7 +171,11 @@ struct Worker<'l> {
 impl<'l> Worker<'l> {
     fn new(control: OwnedFd, log: Option<&'l Log>, signals: Option<Signals>) -> io::Result<Self> {
         Ok(Self {
-            end: WorkerEnd::new(control)?,
+            end: Some(WorkerEnd::new(control)?),
+            hung_up: false,
+            adoption: None,
+            accepted: None,
+            offered: None,
             lifecycle: Lifecycle::new(),
             log,
             signals,
@@ -173,7 +188,6 @@ impl<'l> Worker<'l> {
             asked: Transaction::NONE,
             drain_asked: Transaction::NONE,
             watch_empty: false,
-            control_lost: false,
             query: None,
             next_tick: net::now().after(TICK),
         })
@@ -199,12 +213,16 @@ impl<'l> Worker<'l> {
     }
 
     async fn wait(&mut self) -> Happened {
+        if std::mem::take(&mut self.hung_up) {
+            return Happened::Received(Err(RecvError::Closed));
+        }
         let wake = self.lifecycle.deadline().map_or(self.next_tick, |at| at.min(self.next_tick));
         let pause = wake.since(net::now());
-        let Self { end, service, compiling, signals, watch_empty, control_lost, .. } = self;
+        let Self { end, adoption, service, compiling, signals, watch_empty, .. } = self;
         let count = service.as_ref().map(|service| Arc::clone(service.count()));
         tokio::select! {
-            received = end.recv(), if !*control_lost => Happened::Received(received),
+            received = received(end.as_ref()) => Happened::Received(received),
+            socket = caller(adoption.as_ref()), if end.is_none() => Happened::Called(socket),
             drawn = drawn(compiling) => Happened::Compiled(drawn),
             problem = broken(service) => Happened::Broken(problem),
             () = emptied(count), if *watch_empty => Happened::Emptied,
@@ -218,13 +236,17 @@ impl<'l> Worker<'l> {
         self.asked = Transaction::NONE;
         match happened {
             Happened::Received(Ok(received)) => self.message(received),
+            Happened::Called(socket) => self.called(socket),
+            Happened::Received(Err(RecvError::Refused(Fault::Version(refusal)))) => {
+                Some(Event::Stranger(refusal.to_string()))
+            }
             Happened::Received(Err(RecvError::Refused(fault))) => {
                 tracing::warn!(%fault, "a message of the supervisor was not taken");
                 None
             }
             Happened::Received(Err(error @ (RecvError::Closed | RecvError::Io(_)))) => {
                 tracing::debug!(%error, "control channel");
-                self.control_lost = true;
+                self.end = None;
                 Some(Event::ControlLost)
             }
             Happened::Compiled(drawn) => {
@@ -288,6 +310,11 @@ impl<'l> Worker<'l> {
                 self.query = Some(query);
                 None
             }
+            ToWorker::AdoptionSocket => {
+                self.keep_adoption_socket(fds.into_iter().next());
+                None
+            }
+            ToWorker::Adopt => Some(Event::Adopt),
             ToWorker::Nak(nak) => {
                 tracing::warn!(kind = nak.kind, reason = nak.reason, "refused by the supervisor");
                 None
@@ -310,6 +337,9 @@ impl<'l> Worker<'l> {
             },
         };
         let plan = blueprint.plan(false);
+        if let Some(offer) = &mut self.offered {
+            offer.listeners.clone_from(&plan.listeners);
+        }
         self.draft = Some(blueprint);
         Compiled::Good { plan, held }
     }
@@ -392,6 +422,8 @@ impl<'l> Worker<'l> {
                 }
                 self.watch_empty = true;
             }
+            Action::Account(standing) => self.account(standing).await,
+            Action::HangUp => self.end = None,
             Action::Exit(code) => return Ok(Acted::Exit(code)),
             Action::Warn(text) => tracing::warn!("{text}"),
         }
@@ -400,6 +432,7 @@ impl<'l> Worker<'l> {
 
     fn drop_pending(&mut self) {
         self.draft = None;
+        self.offered = None;
         self.compiling = None;
         self.arrived.clear();
         if let Some(service) = &mut self.service {
@@ -408,10 +441,8 @@ impl<'l> Worker<'l> {
     }
 
     async fn send(&self, message: &ToSupervisor) {
-        if self.control_lost {
-            return;
-        }
-        let sending = self.end.reply(self.asked, message);
+        let Some(end) = &self.end else { return };
+        let sending = end.reply(self.asked, message);
         match tokio::time::timeout(SEND_LIMIT, sending).await {
             Ok(Ok(())) => {}
             // A closed channel shows in the next `recv`.
@@ -436,6 +467,7 @@ impl<'l> Worker<'l> {
         let published = self.service.as_ref().and_then(Service::published);
         let running = published.map(|generation| Arc::clone(generation.config()));
         let (number, asked) = (prepare.generation, self.asked);
+        self.offered = Some(Offer::of(&prepare));
         let (done, answer) = oneshot::channel();
         let started =
             std::thread::Builder::new().name("baton-compile".to_owned()).spawn(move || {
@@ -471,6 +503,9 @@ impl<'l> Worker<'l> {
             return Err(ServeError::Unprepared(format!("generation {} is gone", number.0)));
         };
         service.publish(number).await?;
+        if let Some(offer) = self.offered.take().filter(|offer| offer.is(number)) {
+            self.accepted = Some(offer);
+        }
         if let Some(limit) = service.drain_timeout() {
             self.lifecycle.set_orphan_drain(limit);
         }
@@ -491,6 +526,13 @@ fn unserved(generation: Number, error: ServeError) -> ActError {
         ServeError::Unprepared(_) | ServeError::Register(_) | ServeError::Admin(_) => {
             ActError::Unserved(generation, error.to_string())
         }
+    }
+}
+
+async fn received(end: Option<&WorkerEnd>) -> Result<Received<ToWorker>, RecvError> {
+    match end {
+        Some(end) => end.recv().await,
+        None => std::future::pending().await,
     }
 }
 

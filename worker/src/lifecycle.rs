@@ -23,19 +23,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use baton_handoff::message::{
-    Drain, Generation, ListenerKey, Plan, Prepare, Refused, ToSupervisor,
+    Drain, Generation, ListenerKey, Plan, Prepare, Refused, Standing, ToSupervisor,
 };
 
 use crate::flow::Moment;
 
+mod orphan;
 #[cfg(test)]
 mod tests;
 
 /// Generations that may still have connections while a newer one serves.
 pub(crate) const MAX_RETIRED: u32 = 8;
-
-/// How long a worker without a supervisor goes on before it drains by itself.
-pub(crate) const ORPHAN_GRACE: Duration = Duration::from_secs(300);
 
 /// What came in, or what the driver has found out.
 #[derive(Debug, Clone)]
@@ -74,6 +72,12 @@ pub(crate) enum Event {
     Tick,
     /// The control pair was closed by the other side or broke.
     ControlLost,
+    /// Somebody called who could adopt an orphan; the channel to it takes the control pair's place.
+    Called,
+    /// It is a supervisor, and ours from here on.
+    Adopt,
+    /// It cannot be talked to.
+    Stranger(String),
     /// The last connection has ended (only asked for while retiring).
     Empty,
     /// A generation could not be put in service; what was serving goes on.
@@ -131,6 +135,10 @@ pub(crate) enum Action {
     WatchEmpty,
     /// Reset every connection that still lives, then report `Empty`.
     Cut,
+    /// Tell the supervisor that adopts us how things are, and return the listeners.
+    Account(Standing),
+    /// Close the channel to whoever called.
+    HangUp,
     /// End the process with this code.
     Exit(u8),
     /// Tell the operator.
@@ -176,6 +184,8 @@ pub(crate) struct Lifecycle {
     pending: Pending,
     /// Set when the control pair is gone: when to begin draining.
     orphaned_until: Option<Moment>,
+    /// Set while somebody is on the channel who has not said yet that it adopts us.
+    guest_until: Option<Moment>,
     /// The drain limit used when nobody is left to give one.
     orphan_drain: Duration,
     /// Connections that the cut ended, for `Drained`.
@@ -190,6 +200,7 @@ impl Lifecycle {
             fallback: Phase::Booting,
             pending: Pending::None,
             orphaned_until: None,
+            guest_until: None,
             orphan_drain: Duration::from_secs(10),
             cut: 0,
         }
@@ -213,11 +224,12 @@ impl Lifecycle {
 
     /// When `Tick` must come at the latest, besides once a second.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        match self.phase {
+        let phase = match self.phase {
             Phase::Retiring { cut_at } => cut_at,
             Phase::Booting | Phase::Idle | Phase::Done => None,
             Phase::Serving(_) | Phase::Quiesced(_) => self.orphaned_until,
-        }
+        };
+        phase.into_iter().chain(self.guest_until).min()
     }
 
     /// Takes one event and says what to do.
@@ -239,6 +251,9 @@ impl Lifecycle {
             Event::Ping => vec![Action::Pulse],
             Event::Tick => self.tick(now),
             Event::ControlLost => self.control_lost(now),
+            Event::Called => self.called(now),
+            Event::Adopt => self.adopted(),
+            Event::Stranger(problem) => self.stranger(problem, now),
             Event::Empty => self.empty(),
             Event::ServiceFailed(generation, problem) => self.service_failed(generation, problem),
             Event::Terminate => self.drain(Duration::ZERO, now),
@@ -253,6 +268,11 @@ impl Lifecycle {
         match self.phase {
             Phase::Booting => {
                 self.phase = Phase::Idle;
+                vec![Action::Greet]
+            }
+            Phase::Serving(_) | Phase::Quiesced(_) | Phase::Retiring { .. }
+                if self.guest_until.is_some() =>
+            {
                 vec![Action::Greet]
             }
             Phase::Idle
@@ -441,12 +461,8 @@ impl Lifecycle {
             self.phase = Phase::Retiring { cut_at: None };
             return vec![Action::Cut];
         }
-        if let Some(until) = self.orphaned_until {
-            if now >= until {
-                self.orphaned_until = None;
-                return self.drain(self.orphan_drain, now);
-            }
-            return Vec::new();
+        if let Some(actions) = self.orphan_tick(now) {
+            return actions;
         }
         match self.phase {
             Phase::Booting => Vec::new(),
@@ -455,26 +471,6 @@ impl Lifecycle {
             }
             Phase::Done => Vec::new(),
         }
-    }
-
-    fn control_lost(&mut self, now: Moment) -> Vec<Action> {
-        let mut actions = self.drop_pending();
-        match self.phase {
-            // It has no client and nobody can ever give it one.
-            Phase::Booting | Phase::Idle => {
-                self.phase = Phase::Done;
-                actions.push(Action::Exit(1));
-            }
-            Phase::Serving(_) | Phase::Quiesced(_) => {
-                self.orphaned_until = Some(now.after(ORPHAN_GRACE));
-                actions.push(Action::Warn(format!(
-                    "the supervisor is gone: serving on for {} s, then draining",
-                    ORPHAN_GRACE.as_secs()
-                )));
-            }
-            Phase::Retiring { .. } | Phase::Done => {}
-        }
-        actions
     }
 
     fn empty(&mut self) -> Vec<Action> {

@@ -25,6 +25,8 @@ pub(crate) fn to_worker() -> Vec<ToWorker> {
         ToWorker::Drain(Drain { timeout_ms: 10_000 }),
         ToWorker::Ping,
         ToWorker::Query(Query { id: 7, text: r#"{"ask":"status"}"#.into() }),
+        ToWorker::AdoptionSocket,
+        ToWorker::Adopt,
         ToWorker::Nak(nak()),
     ]
 }
@@ -58,6 +60,16 @@ pub(crate) fn to_supervisor() -> Vec<ToSupervisor> {
         ToSupervisor::Drained { cut: 2 },
         ToSupervisor::Pong(Pulse { generation, connections: 70_000, retired_generations: 1 }),
         ToSupervisor::Answer(Answer { id: 7, text: r#"{"rules":[]}"#.into() }),
+        ToSupervisor::Adopted(Adopted {
+            standing: Standing::Standby,
+            generation,
+            source: "/etc/baton/setting.json".into(),
+            config: br#"{"rules":[]}"#.to_vec(),
+        }),
+        ToSupervisor::Returned(Returned {
+            listeners: vec![wanted(ListenerRole::Rule, "web", "[::]:80", true)],
+            last: true,
+        }),
         ToSupervisor::Nak(nak()),
     ]
 }

@@ -4,9 +4,9 @@
 //! compatible; everything else is a new protocol version (and new golden files).
 
 use super::{
-    ANSWER_MAX, Answer, Drain, Generation, HelloSupervisor, HelloWorker, ListenerKey, ListenerRole,
-    ListenerWanted, Listeners, Nak, Plan, Prepare, Pulse, QUERY_MAX, Query, Refused, ToSupervisor,
-    ToWorker,
+    ANSWER_MAX, Adopted, Answer, Drain, Generation, HelloSupervisor, HelloWorker, ListenerKey,
+    ListenerRole, ListenerWanted, Listeners, Nak, Plan, Prepare, Pulse, QUERY_MAX, Query, Refused,
+    Returned, ToSupervisor, ToWorker,
 };
 use crate::bundle::{Carries, DescriptorKind};
 use crate::codec::{CodecError, Decode, Encode, Fields, Writer};
@@ -82,6 +82,7 @@ body!(Drain { 1 timeout_ms });
 body!(HelloSupervisor { 1 version, 2 pid });
 body!(Refused { 1 generation, 2 problems });
 body!(Pulse { 1 generation, 2 connections, 3 retired_generations });
+body!(Adopted { 1 standing, 2 generation, 3 source, 4 config });
 body!(Nak { 1 kind, 2 reason });
 
 /// [`ListenerWanted`] as it travels: the codec drops the scope of an IPv6 address.
@@ -116,6 +117,33 @@ impl From<WantedOnTheWire> for ListenerWanted {
     }
 }
 
+impl Body for Returned {
+    fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
+        let listeners: Vec<_> = self.listeners.iter().map(WantedOnTheWire::from).collect();
+        out.field(1, listeners)?;
+        out.field(2, self.last)
+    }
+
+    fn read(fields: &mut Fields<'_>) -> Result<Self, CodecError> {
+        let listeners: Vec<WantedOnTheWire> = fields.take(1)?;
+        let last = fields.take(2)?;
+        Ok(Self { listeners: unique(listeners)?, last })
+    }
+}
+
+/// What the supervisor relies on: it keeps one socket a key.
+fn unique(listeners: Vec<WantedOnTheWire>) -> Result<Vec<ListenerWanted>, CodecError> {
+    if listeners.len() > MAX_LISTENERS {
+        return Err(CodecError::Content("more listeners than any configuration has"));
+    }
+    let mut keys: Vec<_> = listeners.iter().map(|wanted| &wanted.key).collect();
+    keys.sort_unstable();
+    if keys.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(CodecError::Content("two listeners have the same key"));
+    }
+    Ok(listeners.into_iter().map(ListenerWanted::from).collect())
+}
+
 impl Body for Plan {
     fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
         let listeners: Vec<_> = self.listeners.iter().map(WantedOnTheWire::from).collect();
@@ -124,21 +152,11 @@ impl Body for Plan {
         out.field(3, self.unchanged)
     }
 
-    /// Also checks what the supervisor relies on: it keeps one socket a key.
     fn read(fields: &mut Fields<'_>) -> Result<Self, CodecError> {
         let generation = fields.take(1)?;
         let listeners: Vec<WantedOnTheWire> = fields.take(2)?;
         let unchanged = fields.take(3)?;
-        if listeners.len() > MAX_LISTENERS {
-            return Err(CodecError::Content("more listeners than any configuration has"));
-        }
-        let mut keys: Vec<_> = listeners.iter().map(|wanted| &wanted.key).collect();
-        keys.sort_unstable();
-        if keys.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(CodecError::Content("two listeners have the same key"));
-        }
-        let listeners = listeners.into_iter().map(ListenerWanted::from).collect();
-        Ok(Self { generation, listeners, unchanged })
+        Ok(Self { generation, listeners: unique(listeners)?, unchanged })
     }
 }
 
@@ -199,14 +217,14 @@ macro_rules! kinds {
 
 kinds!(to_worker ToWorker {
     Hello = HELLO, Prepare = 2, Listeners = 3, Activate = 4, Abort = 5, Quiesce = 6, Drain = 7,
-    Ping = 8, Query = 16, Nak = NAK,
+    Ping = 8, Query = 16, AdoptionSocket = 20, Adopt = 21, Nak = NAK,
 });
 kinds!(peer Peer {
     Hello = HELLO, Offer = 2, Answer = 3, Commit = 4, Withdraw = 5, Over = 6, Nak = NAK,
 });
 kinds!(to_supervisor ToSupervisor {
     Hello = HELLO, Plan = 2, Refused = 3, Ready = 4, Active = 5, Quiesced = 6, Drained = 7,
-    Pong = 8, Answer = 16, Nak = NAK,
+    Pong = 8, Answer = 16, Adopted = 20, Returned = 21, Nak = NAK,
 });
 
 /// The name of a known type.
@@ -229,12 +247,14 @@ impl Message for ToWorker {
             Self::Drain(_) => to_worker::Drain,
             Self::Ping => to_worker::Ping,
             Self::Query(_) => to_worker::Query,
+            Self::AdoptionSocket => to_worker::AdoptionSocket,
+            Self::Adopt => to_worker::Adopt,
             Self::Nak(_) => to_worker::Nak,
         }
     }
 
     fn mandatory(&self) -> bool {
-        !matches!(self, Self::Ping | Self::Query(_) | Self::Nak(_))
+        !matches!(self, Self::Ping | Self::Query(_) | Self::AdoptionSocket | Self::Nak(_))
     }
 
     fn carries(&self) -> Carries {
@@ -244,7 +264,9 @@ impl Message for ToWorker {
                 let count = listeners.keys.len();
                 Carries { kind: DescriptorKind::Listener, least: count, most: count }
             }
+            Self::AdoptionSocket => Carries { kind: DescriptorKind::Adoption, least: 1, most: 1 },
             Self::Hello(_)
+            | Self::Adopt
             | Self::Activate(_)
             | Self::Abort(_)
             | Self::Quiesce
@@ -264,7 +286,7 @@ impl Message for ToWorker {
             Self::Drain(body) => body.write(out),
             Self::Query(body) => body.write(out),
             Self::Nak(body) => body.write(out),
-            Self::Quiesce | Self::Ping => Ok(()),
+            Self::Quiesce | Self::Ping | Self::AdoptionSocket | Self::Adopt => Ok(()),
         }
     }
 
@@ -279,6 +301,8 @@ impl Message for ToWorker {
             to_worker::Drain => Body::read(fields).map(Self::Drain),
             to_worker::Ping => Ok(Self::Ping),
             to_worker::Query => Body::read(fields).map(Self::Query),
+            to_worker::AdoptionSocket => Ok(Self::AdoptionSocket),
+            to_worker::Adopt => Ok(Self::Adopt),
             to_worker::Nak => Body::read(fields).map(Self::Nak),
             _ => return None,
         })
@@ -303,6 +327,8 @@ impl Message for ToSupervisor {
             Self::Drained { .. } => to_supervisor::Drained,
             Self::Pong(_) => to_supervisor::Pong,
             Self::Answer(_) => to_supervisor::Answer,
+            Self::Adopted(_) => to_supervisor::Adopted,
+            Self::Returned(_) => to_supervisor::Returned,
             Self::Nak(_) => to_supervisor::Nak,
         }
     }
@@ -312,7 +338,23 @@ impl Message for ToSupervisor {
     }
 
     fn carries(&self) -> Carries {
-        Carries::NOTHING
+        match self {
+            Self::Returned(returned) => {
+                let count = returned.listeners.len();
+                Carries { kind: DescriptorKind::Listener, least: count, most: count }
+            }
+            Self::Hello(_)
+            | Self::Plan(_)
+            | Self::Refused(_)
+            | Self::Ready(_)
+            | Self::Active(_)
+            | Self::Quiesced
+            | Self::Drained { .. }
+            | Self::Pong(_)
+            | Self::Answer(_)
+            | Self::Adopted(_)
+            | Self::Nak(_) => Carries::NOTHING,
+        }
     }
 
     fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
@@ -325,6 +367,8 @@ impl Message for ToSupervisor {
             Self::Drained { cut } => out.field(1, cut),
             Self::Pong(body) => body.write(out),
             Self::Answer(body) => body.write(out),
+            Self::Adopted(body) => body.write(out),
+            Self::Returned(body) => body.write(out),
             Self::Nak(body) => body.write(out),
         }
     }
@@ -340,6 +384,8 @@ impl Message for ToSupervisor {
             to_supervisor::Drained => fields.take(1).map(|cut| Self::Drained { cut }),
             to_supervisor::Pong => Body::read(fields).map(Self::Pong),
             to_supervisor::Answer => Body::read(fields).map(Self::Answer),
+            to_supervisor::Adopted => Body::read(fields).map(Self::Adopted),
+            to_supervisor::Returned => Body::read(fields).map(Self::Returned),
             to_supervisor::Nak => Body::read(fields).map(Self::Nak),
             _ => return None,
         })

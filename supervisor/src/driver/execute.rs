@@ -18,6 +18,7 @@ use super::replace::Replacement;
 use super::worker::Cargo;
 use crate::action::{Action, Notify, Severity};
 use crate::event::{Binary, BinaryId, Event, Ticket};
+use crate::survivors;
 
 /// Descriptors in one message; the kernel takes 253.
 const BATCH: usize = 200;
@@ -40,6 +41,9 @@ impl<L: Launch> Driver<L> {
             Action::Spawn { worker, binary } => self.spawn(worker, binary),
             Action::Send { worker, order } => self.send(worker, order.into(), Cargo::Nothing),
             Action::Prepare { worker, generation, config, with_region } => {
+                if with_region {
+                    self.hand_adoption_socket(worker);
+                }
                 let message = ToWorker::Prepare(Prepare {
                     generation,
                     source: config.name.clone(),
@@ -66,6 +70,7 @@ impl<L: Launch> Driver<L> {
             Action::CloseListeners { keys } => self.listeners.close(&keys),
             Action::NameListeners { plan } => self.listeners.name(&plan),
             Action::Forget { worker } => {
+                survivors::remove(&self.runtime_dir.adoption_socket(worker));
                 if let Some(worker) = self.workers.remove(&worker) {
                     self.region.fold_dead(worker.pid);
                 }

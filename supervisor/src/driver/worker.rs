@@ -1,7 +1,7 @@
 //! One worker's connections to the driver: who reads its channel, who writes it, who waits for
 //! its end.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ const RETRIES: u32 = 100;
 pub(crate) enum Cargo {
     Nothing,
     Region(Region),
+    Adoption(OwnedFd),
     Sockets(Vec<Rc<Socket>>),
 }
 
@@ -204,6 +205,7 @@ async fn deliver(end: &SupervisorEnd, parcel: &Parcel) -> Result<(), SendError> 
     let fds = match &parcel.cargo {
         Cargo::Nothing => Vec::new(),
         Cargo::Region(region) => vec![region.as_fd()],
+        Cargo::Adoption(socket) => vec![socket.as_fd()],
         Cargo::Sockets(sockets) => sockets.iter().map(|socket| socket.as_fd()).collect(),
     };
     let mut tries = 0;

@@ -1,5 +1,6 @@
 //! The machine against a world in memory: readable scenarios, and random hostile ones.
 
+mod adopt;
 mod property;
 mod recovery;
 mod reload;

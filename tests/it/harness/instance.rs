@@ -208,6 +208,13 @@ impl Instance {
         });
     }
 
+    /// Kills the supervisor and nobody else.
+    pub(crate) fn kill_supervisor(&mut self) {
+        self.signal(Signal::SIGKILL);
+        let _killed = self.supervisor.wait().unwrap();
+        self.ended = true;
+    }
+
     /// Waits until the supervisor ends by itself.
     pub(crate) fn wait_end(&mut self) -> ExitStatus {
         let status = until("the supervisor ends", || self.supervisor.try_wait().unwrap());
@@ -222,7 +229,8 @@ impl Instance {
         assert!(status.success(), "the supervisor ended with {status}");
     }
 
-    /// Starts again where an ended instance was: the same runtime directory.
+    /// Starts again where an ended instance was: the same runtime directory. Workers that outlived
+    /// it are found there.
     pub(crate) fn restart(mut self, config: &Value) -> Self {
         assert!(self.ended, "it still runs");
         let scratch = self.scratch.take().expect("taken once");

@@ -243,6 +243,73 @@ fn an_orphan_serves_on_and_drains_after_its_grace() {
     assert_eq!(machine.deadline(), Some(at(320)));
 }
 
+fn orphan() -> Lifecycle {
+    let mut machine = serving();
+    machine.on(Event::ControlLost, START);
+    machine
+}
+
+#[test]
+fn an_orphan_is_adopted_and_has_no_deadline_any_more() {
+    let mut machine = orphan();
+    assert!(machine.on(Event::Called, at(10)).is_empty());
+    assert_eq!(machine.on(Event::Hello, at(10)), [Action::Greet]);
+    let actions = machine.on(Event::Adopt, at(10));
+    assert_eq!(actions[0], Action::Account(Standing::Serving));
+    assert_eq!(machine.deadline(), None);
+    assert_eq!(machine.on(Event::Tick, at(400)), [Action::Pulse]);
+    assert_eq!(machine.phase(), Phase::Serving(G1));
+    // It may be orphaned again, with a whole grace.
+    machine.on(Event::ControlLost, at(400));
+    assert_eq!(machine.deadline(), Some(at(700)));
+}
+
+#[test]
+fn an_orphan_tells_what_it_is() {
+    let mut machine = serving();
+    machine.on(Event::Quiesce, START);
+    machine.on(Event::ControlLost, START);
+    machine.on(Event::Called, START);
+    assert_eq!(machine.on(Event::Adopt, START)[0], Action::Account(Standing::Standby));
+    machine.on(Event::Drain(Drain { timeout_ms: 60_000 }), START);
+    machine.on(Event::ControlLost, START);
+    machine.on(Event::Called, START);
+    assert_eq!(machine.on(Event::Adopt, START)[0], Action::Account(Standing::Retiring));
+}
+
+#[test]
+fn a_guest_that_says_nothing_or_hangs_up_changes_nothing() {
+    let mut machine = orphan();
+    machine.on(Event::Called, at(10));
+    assert_eq!(machine.deadline(), Some(at(15)));
+    assert!(machine.on(Event::Tick, at(14)).is_empty());
+    assert_eq!(machine.on(Event::Tick, at(15)), [Action::HangUp]);
+    machine.on(Event::Called, at(20));
+    assert!(machine.on(Event::ControlLost, at(21)).is_empty());
+    assert_eq!(machine.deadline(), Some(at(300)), "the grace is what it was");
+    assert_eq!(machine.phase(), Phase::Serving(G1));
+}
+
+#[test]
+fn a_guest_that_cannot_be_talked_to_gets_the_listeners_by_our_going() {
+    let mut machine = orphan();
+    machine.set_orphan_drain(Duration::from_secs(20));
+    machine.on(Event::Called, at(10));
+    let actions = machine.on(Event::Stranger("no common protocol".to_owned()), at(10));
+    assert_eq!(
+        actions[1..],
+        [Action::StopAccepting, Action::CloseListeners, Action::WatchEmpty, Action::HangUp]
+    );
+    assert_eq!(machine.deadline(), Some(at(30)));
+}
+
+#[test]
+fn a_worker_with_a_supervisor_is_not_adopted() {
+    let mut machine = serving();
+    assert!(matches!(machine.on(Event::Adopt, START)[..], [Action::Warn(_)]));
+    assert!(matches!(machine.on(Event::Hello, START)[..], [Action::Warn(_)]));
+}
+
 #[test]
 fn a_worker_that_never_served_ends_with_its_supervisor() {
     let mut machine = Lifecycle::new();
@@ -283,6 +350,9 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::Ping),
         Just(Event::Tick),
         Just(Event::ControlLost),
+        Just(Event::Called),
+        Just(Event::Adopt),
+        Just(Event::Stranger("no common protocol".to_owned())),
         Just(Event::Empty),
         generation.prop_map(|g| Event::ServiceFailed(g, "x".to_owned())),
         Just(Event::Terminate),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::message::{MAX_INLINE_BYTES, NOWHERE, Offer, Peer, WorkerId, samples};
+use crate::message::{MAX_INLINE_BYTES, NOWHERE, Offer, Peer, Standing, WorkerId, samples};
 use crate::table::PipeNumbers;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -55,7 +55,10 @@ fn every_type_belongs_to_its_direction_only() {
 fn only_signs_of_life_questions_and_refusals_may_be_skipped() {
     let skipped: Vec<_> = samples::to_worker().into_iter().filter(|m| !m.mandatory()).collect();
     assert!(
-        matches!(skipped[..], [ToWorker::Ping, ToWorker::Query(_), ToWorker::Nak(_)]),
+        matches!(
+            skipped[..],
+            [ToWorker::Ping, ToWorker::Query(_), ToWorker::AdoptionSocket, ToWorker::Nak(_)]
+        ),
         "{skipped:?}"
     );
     let skipped: Vec<_> = samples::to_supervisor().into_iter().filter(|m| !m.mandatory()).collect();
@@ -216,6 +219,17 @@ fn any_to_supervisor() -> impl Strategy<Value = ToSupervisor> {
             }
         ),
         (any::<u64>(), text()).prop_map(|(id, text)| ToSupervisor::Answer(Answer { id, text })),
+        (generation(), text(), vec(any::<u8>(), 0..300)).prop_map(
+            |(generation, source, config)| {
+                let standing = Standing::Serving;
+                ToSupervisor::Adopted(Adopted { standing, generation, source, config })
+            }
+        ),
+        (vec(wanted(), 0..6), any::<bool>()).prop_map(|(mut listeners, last)| {
+            listeners.sort_by(|a, b| a.key.cmp(&b.key));
+            listeners.dedup_by(|a, b| a.key == b.key);
+            ToSupervisor::Returned(Returned { listeners, last })
+        }),
         (any::<u16>(), text()).prop_map(|(kind, reason)| ToSupervisor::Nak(Nak { kind, reason })),
     ]
 }
@@ -247,7 +261,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bodies_never_panic(number in 0u16..12, high in 1u16..4, body: Vec<u8>) {
+    fn arbitrary_bodies_never_panic(number in 0u16..24, high in 1u16..4, body: Vec<u8>) {
         let kind = (high << 8 | number).to_le_bytes();
         crate::fuzz::body(&[&kind[..], &body].concat());
     }

@@ -31,9 +31,13 @@ where
     let listening: Vec<_> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let connected: Vec<_> =
         listening.iter().map(|at| TcpStream::connect(at.local_addr().unwrap()).unwrap()).collect();
+    let path = std::env::temp_dir().join(format!("baton-golden-{}", std::process::id()));
+    let adoption = crate::adoption::bind(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
     for message in messages {
         let name = format!("{direction}.{}.bin", message.kind());
         let all: Vec<BorrowedFd<'_>> = match message.carries().kind {
+            DescriptorKind::Adoption => vec![adoption.as_fd()],
             DescriptorKind::Connection => connected.iter().map(|fd| fd.as_fd()).collect(),
             DescriptorKind::Listener | DescriptorKind::Region => {
                 listening.iter().map(|fd| fd.as_fd()).collect()

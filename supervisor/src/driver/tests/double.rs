@@ -104,8 +104,15 @@ async fn play(
 ) -> String {
     let raw = control.as_raw_fd();
     let end = WorkerEnd::new(control).unwrap();
-    let mut double =
-        Double { end, script, pid, generation: Generation(0), held: Vec::new(), prepared: 0 };
+    let mut double = Double {
+        end,
+        script,
+        pid,
+        generation: Generation(0),
+        held: Vec::new(),
+        held_for_adoption: Vec::new(),
+        prepared: 0,
+    };
     let mut pulse = interval(Duration::from_secs(1));
     loop {
         tokio::select! {
@@ -139,6 +146,7 @@ struct Double {
     pid: u32,
     generation: Generation,
     held: Vec<OwnedFd>,
+    held_for_adoption: Vec<OwnedFd>,
     prepared: usize,
 }
 
@@ -180,6 +188,8 @@ impl Double {
                 self.say(ToSupervisor::Drained { cut: 0 }).await;
                 return Some("exit status: 0".into());
             }
+            ToWorker::AdoptionSocket => self.held_for_adoption = received.fds,
+            ToWorker::Adopt => return Some("adopted by its own supervisor".into()),
             ToWorker::Ping => self.pong().await,
             ToWorker::Query(Query { text, .. }) if text == "silence" => {}
             ToWorker::Query(Query { id, text }) => {

@@ -21,6 +21,11 @@ pub(crate) enum DescriptorKind {
     Adoption,
     /// A part of a connection: a TCP socket over IPv4 or IPv6 that does not listen, or a pipe.
     Connection,
+    /// One end of a pair of Unix SEQPACKET sockets.
+    Channel,
+    /// A part of a lifeline: a connection table or a keeper's socket. Whether each comes where it
+    /// belongs shows when it is used.
+    Lifeline,
 }
 
 /// How many descriptors a message travels with, and of which kind.
@@ -47,6 +52,8 @@ impl DescriptorKind {
             Self::Region => "a regular file or memfd",
             Self::Adoption => "a listening Unix socket for packets",
             Self::Connection => "a TCP connection or a pipe",
+            Self::Channel => "a connected Unix socket for packets",
+            Self::Lifeline => "a memfd or a connected Unix socket for packets",
         }
     }
 
@@ -54,7 +61,9 @@ impl DescriptorKind {
         match self {
             Self::Listener => is_tcp(fd, true),
             Self::Region => has_type(fd, SFlag::S_IFREG),
-            Self::Adoption => is_adoption_socket(fd),
+            Self::Adoption => is_packets(fd, true),
+            Self::Channel => is_packets(fd, false),
+            Self::Lifeline => has_type(fd, SFlag::S_IFREG) || is_packets(fd, false),
             Self::Connection => has_type(fd, SFlag::S_IFIFO) || is_tcp(fd, false),
         }
     }
@@ -69,11 +78,11 @@ fn is_tcp(fd: &OwnedFd, listens: bool) -> bool {
         && matches!(socket.is_listener(), Ok(found) if found == listens)
 }
 
-fn is_adoption_socket(fd: &OwnedFd) -> bool {
+fn is_packets(fd: &OwnedFd, listens: bool) -> bool {
     let socket = SockRef::from(fd);
     matches!(socket.r#type(), Ok(Type::SEQPACKET))
         && matches!(socket.domain(), Ok(Domain::UNIX))
-        && matches!(socket.is_listener(), Ok(true))
+        && matches!(socket.is_listener(), Ok(found) if found == listens)
 }
 
 fn has_type(fd: &OwnedFd, kind: SFlag) -> bool {

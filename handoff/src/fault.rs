@@ -124,6 +124,14 @@ pub enum SendError {
     /// The peer has not greeted yet, so it is not known what it understands.
     #[error("{0} not sent: the other side has not said Hello yet")]
     HelloExpected(Kind),
+    /// The peer is of a release that does not know the message.
+    #[error("{kind} not sent: protocol {agreed} does not have it")]
+    NotInProtocol {
+        /// What was to be sent.
+        kind: Kind,
+        /// What was agreed on.
+        agreed: Version,
+    },
     /// The body is longer than [`crate::frame::MAX_BODY`].
     #[error("{kind} not sent: {len} bytes are too many")]
     TooLong {

@@ -14,8 +14,10 @@
 //!                      ◀───────────   Active
 //! ```
 //!
-//! and for the side that gives way: `Quiesce → Quiesced`, then `Drain → Drained` (or
-//! `Activate` once more, which takes the same generation up again: that is a revert).
+//! and for the side that gives way: `Quiesce → Quiesced`, then `Migrate → Migrated …`, then
+//! `Drain → Drained` (or `Activate` once more, which takes the same generation up again: that is
+//! a revert). A worker that can be recovered sends its `Lifeline` before its first `Ready`; should
+//! it die, whoever serves next is told to `Recover → Recovered`.
 
 use crate::codec::{Decode, Encode};
 
@@ -25,15 +27,17 @@ pub const QUERY_MAX: usize = 256 * 1024;
 pub const ANSWER_MAX: usize = 16 * 1024 * 1024;
 
 mod adopted;
+mod living;
 mod peer;
 #[cfg(test)]
 pub(crate) mod samples;
 mod wire;
 pub use adopted::{Adopted, Returned, Standing};
+pub use living::{Dead, MAX_DEAD, Migrate, Migrated, Recover, Recovered, Side};
 pub use peer::{
     HelloPeer, MAX_INLINE_BYTES, MAX_OFFERED, NOWHERE, Offer, OfferAnswer, Offered, Peer,
 };
-pub(crate) use wire::{Message, name};
+pub(crate) use wire::{Message, name, since};
 
 /// One configuration's number: 1 is the first, each accepted reload or upgrade adds one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -98,6 +102,12 @@ pub enum ToWorker {
     /// To a worker whose supervisor died, after the greeting: we are its supervisor from here on.
     /// Answered with `Adopted` and `Returned`.
     Adopt,
+    /// Move the live connections to another worker, or take them from it. Carries one end of the
+    /// channel between the two. Since protocol 2.
+    Migrate(Migrate),
+    /// These workers are dead: carry on what they left. Carries the lifeline of each: its table
+    /// and its keeper's socket. Answered with `Recovered`. Since protocol 2.
+    Recover(Recover),
     /// A mandatory message of the worker was not taken.
     Nak(Nak),
 }
@@ -130,6 +140,15 @@ pub enum ToSupervisor {
     Adopted(Adopted),
     /// Goes on with the answer to `Adopt`: the listening sockets; carries one descriptor an entry.
     Returned(Returned),
+    /// Should this worker die, its connections can be carried on with these: carries its
+    /// connection table and the far end of its keeper's socket. Replaces what was sent before.
+    /// Since protocol 2.
+    Lifeline,
+    /// How the moving to another worker goes on: sent by the one that gives, now and then and at
+    /// the end. Since protocol 2.
+    Migrated(Migrated),
+    /// Answer to `Recover`: what came of it. The lifelines are of no more use. Since protocol 2.
+    Recovered(Recovered),
     /// A mandatory message of the supervisor was not taken.
     Nak(Nak),
 }

@@ -10,7 +10,7 @@ use crate::channel::{Channel, Raw};
 use crate::fault::{Fault, RecvError, SendError};
 use crate::frame::{Header, Kind, MAX_BODY, MAX_FDS, MAX_INLINE, Place, Transaction};
 use crate::memfd::seal;
-use crate::message::{Message, Nak, Peer, ToSupervisor, ToWorker, name};
+use crate::message::{Message, Nak, Peer, ToSupervisor, ToWorker, name, since};
 use crate::version::{OURS, Version, VersionRange};
 use nix::errno::Errno;
 use std::io;
@@ -192,6 +192,9 @@ impl<Out: Message, In: Message> End<Out, In> {
             None if kind.is_hello() || kind.is_nak() => self.speaks,
             None => return Err(SendError::HelloExpected(kind)),
         };
+        if let Some(agreed) = self.version().filter(|agreed| *agreed < message.since()) {
+            return Err(SendError::NotInProtocol { kind, agreed });
+        }
         let carries = message.carries();
         if !carries.allows(fds.len()) || fds.len() > MAX_FDS {
             let (least, most) = (carries.least, carries.most.min(MAX_FDS));
@@ -303,7 +306,7 @@ impl<Out: Message, In: Message> End<Out, In> {
         if self.version().is_none() && !kind.is_hello() && !kind.is_nak() {
             return Err(Fault::HelloExpected(kind));
         }
-        if name(kind).is_none() {
+        if name(kind).is_none() || since(kind) > agreed {
             return Err(Fault::UnknownType(kind));
         }
         let mut bundle = Bundle::pair(&header, fds, fds_lost)?;

@@ -21,8 +21,11 @@ pub struct VersionRange {
     max: Version,
 }
 
-/// What this build speaks.
-pub const OURS: VersionRange = VersionRange { min: Version(1), max: Version(1) };
+/// What this build speaks. Protocol 2 adds connections that outlive their worker.
+pub const OURS: VersionRange = VersionRange { min: Version(1), max: LIVING };
+
+/// From this version on connections move between workers and are recovered from dead ones.
+pub const LIVING: Version = Version(2);
 
 impl VersionRange {
     /// A range; `None` when it is empty or starts below version 1.

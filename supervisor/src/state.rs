@@ -276,6 +276,9 @@ impl State {
             ToSupervisor::Adopted(_) | ToSupervisor::Returned(_) => {
                 Self::dropped(turn, id, "return of what it has");
             }
+            ToSupervisor::Lifeline | ToSupervisor::Migrated(_) | ToSupervisor::Recovered(_) => {
+                Self::dropped(turn, id, "word on connections");
+            }
             ToSupervisor::Nak(nak) => self.not_understood(turn, id, &nak),
         }
     }

@@ -315,6 +315,10 @@ impl<'l> Worker<'l> {
                 None
             }
             ToWorker::Adopt => Some(Event::Adopt),
+            ToWorker::Migrate(_) | ToWorker::Recover(_) => {
+                tracing::warn!("asked for something that is not done yet");
+                None
+            }
             ToWorker::Nak(nak) => {
                 tracing::warn!(kind = nak.kind, reason = nak.reason, "refused by the supervisor");
                 None

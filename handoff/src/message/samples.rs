@@ -27,6 +27,13 @@ pub(crate) fn to_worker() -> Vec<ToWorker> {
         ToWorker::Query(Query { id: 7, text: r#"{"ask":"status"}"#.into() }),
         ToWorker::AdoptionSocket,
         ToWorker::Adopt,
+        ToWorker::Migrate(Migrate { side: Side::Give, other: WorkerId(4), timeout_ms: 60_000 }),
+        ToWorker::Recover(Recover {
+            dead: vec![
+                Dead { worker: WorkerId(3), since_ms: 20 },
+                Dead { worker: WorkerId(2), since_ms: 700 },
+            ],
+        }),
         ToWorker::Nak(nak()),
     ]
 }
@@ -70,6 +77,15 @@ pub(crate) fn to_supervisor() -> Vec<ToSupervisor> {
             listeners: vec![wanted(ListenerRole::Rule, "web", "[::]:80", true)],
             last: true,
         }),
+        ToSupervisor::Lifeline,
+        ToSupervisor::Migrated(Migrated {
+            moved: 9874,
+            waiting: 3,
+            kept: 1,
+            longest_pause_us: 12_345,
+            over: true,
+        }),
+        ToSupervisor::Recovered(Recovered { resumed: 2000, lost: 2, failures: 1 }),
         ToSupervisor::Nak(nak()),
     ]
 }

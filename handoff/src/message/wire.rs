@@ -4,13 +4,15 @@
 //! compatible; everything else is a new protocol version (and new golden files).
 
 use super::{
-    ANSWER_MAX, Adopted, Answer, Drain, Generation, HelloSupervisor, HelloWorker, ListenerKey,
-    ListenerRole, ListenerWanted, Listeners, Nak, Plan, Prepare, Pulse, QUERY_MAX, Query, Refused,
-    Returned, ToSupervisor, ToWorker,
+    ANSWER_MAX, Adopted, Answer, Dead, Drain, Generation, HelloSupervisor, HelloWorker,
+    ListenerKey, ListenerRole, ListenerWanted, Listeners, MAX_DEAD, Migrate, Migrated, Nak, Plan,
+    Prepare, Pulse, QUERY_MAX, Query, Recover, Recovered, Refused, Returned, ToSupervisor,
+    ToWorker,
 };
 use crate::bundle::{Carries, DescriptorKind};
 use crate::codec::{CodecError, Decode, Encode, Fields, Writer};
 use crate::frame::{Direction, HELLO, Kind, NAK};
+use crate::version::{LIVING, Version};
 use std::net::SocketAddr;
 
 /// Most listeners a plan may ask for: far beyond any sane configuration, far below what would
@@ -32,6 +34,11 @@ pub(crate) trait Message: Sized {
     /// A receiver that does not know the type must refuse it, not skip it. Signs of life may be
     /// skipped, and a refusal is never refused.
     fn mandatory(&self) -> bool;
+
+    /// The first protocol version that has the message.
+    fn since(&self) -> Version {
+        since(self.kind())
+    }
 
     /// The body as it travels.
     fn encode(&self) -> Result<Vec<u8>, CodecError> {
@@ -83,6 +90,9 @@ body!(HelloSupervisor { 1 version, 2 pid });
 body!(Refused { 1 generation, 2 problems });
 body!(Pulse { 1 generation, 2 connections, 3 retired_generations });
 body!(Adopted { 1 standing, 2 generation, 3 source, 4 config });
+body!(Migrate { 1 side, 2 other, 3 timeout_ms });
+body!(Migrated { 1 moved, 2 waiting, 3 kept, 4 longest_pause_us, 5 over });
+body!(Recovered { 1 resumed, 2 lost, 3 failures });
 body!(Nak { 1 kind, 2 reason });
 
 /// [`ListenerWanted`] as it travels: the codec drops the scope of an IPv6 address.
@@ -184,6 +194,19 @@ impl Body for Answer {
     }
 }
 
+impl Body for Recover {
+    fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
+        out.field(1, &self.dead)
+    }
+    fn read(fields: &mut Fields<'_>) -> Result<Self, CodecError> {
+        let dead: Vec<Dead> = fields.take(1)?;
+        if dead.is_empty() || dead.len() > MAX_DEAD {
+            return Err(CodecError::Content("nobody is dead, or more than ever are"));
+        }
+        Ok(Self { dead })
+    }
+}
+
 fn bounded(text: &str, most: usize) -> Result<&str, CodecError> {
     if text.len() > most {
         return Err(CodecError::Content("the text is longer than questions and answers are"));
@@ -217,15 +240,29 @@ macro_rules! kinds {
 
 kinds!(to_worker ToWorker {
     Hello = HELLO, Prepare = 2, Listeners = 3, Activate = 4, Abort = 5, Quiesce = 6, Drain = 7,
-    Ping = 8, Query = 16, AdoptionSocket = 20, Adopt = 21, Nak = NAK,
+    Ping = 8, Query = 16, AdoptionSocket = 20, Adopt = 21, Migrate = 24,
+    Recover = 25, Nak = NAK,
 });
 kinds!(peer Peer {
     Hello = HELLO, Offer = 2, Answer = 3, Commit = 4, Withdraw = 5, Over = 6, Nak = NAK,
 });
 kinds!(to_supervisor ToSupervisor {
     Hello = HELLO, Plan = 2, Refused = 3, Ready = 4, Active = 5, Quiesced = 6, Drained = 7,
-    Pong = 8, Answer = 16, Adopted = 20, Returned = 21, Nak = NAK,
+    Pong = 8, Answer = 16, Adopted = 20, Returned = 21, Lifeline = 24,
+    Migrated = 25, Recovered = 26, Nak = NAK,
 });
+
+/// The first protocol version that has messages of a known type.
+pub(crate) fn since(kind: Kind) -> Version {
+    match kind {
+        to_worker::Migrate
+        | to_worker::Recover
+        | to_supervisor::Lifeline
+        | to_supervisor::Migrated
+        | to_supervisor::Recovered => LIVING,
+        _ => Version(1),
+    }
+}
 
 /// The name of a known type.
 pub(crate) fn name(kind: Kind) -> Option<&'static str> {
@@ -249,6 +286,8 @@ impl Message for ToWorker {
             Self::Query(_) => to_worker::Query,
             Self::AdoptionSocket => to_worker::AdoptionSocket,
             Self::Adopt => to_worker::Adopt,
+            Self::Migrate(_) => to_worker::Migrate,
+            Self::Recover(_) => to_worker::Recover,
             Self::Nak(_) => to_worker::Nak,
         }
     }
@@ -265,6 +304,11 @@ impl Message for ToWorker {
                 Carries { kind: DescriptorKind::Listener, least: count, most: count }
             }
             Self::AdoptionSocket => Carries { kind: DescriptorKind::Adoption, least: 1, most: 1 },
+            Self::Migrate(_) => Carries { kind: DescriptorKind::Channel, least: 1, most: 1 },
+            Self::Recover(recover) => {
+                let count = 2 * recover.dead.len();
+                Carries { kind: DescriptorKind::Lifeline, least: count, most: count }
+            }
             Self::Hello(_)
             | Self::Adopt
             | Self::Activate(_)
@@ -285,6 +329,8 @@ impl Message for ToWorker {
             Self::Activate(generation) | Self::Abort(generation) => generation.write(out),
             Self::Drain(body) => body.write(out),
             Self::Query(body) => body.write(out),
+            Self::Migrate(body) => body.write(out),
+            Self::Recover(body) => body.write(out),
             Self::Nak(body) => body.write(out),
             Self::Quiesce | Self::Ping | Self::AdoptionSocket | Self::Adopt => Ok(()),
         }
@@ -303,6 +349,8 @@ impl Message for ToWorker {
             to_worker::Query => Body::read(fields).map(Self::Query),
             to_worker::AdoptionSocket => Ok(Self::AdoptionSocket),
             to_worker::Adopt => Ok(Self::Adopt),
+            to_worker::Migrate => Body::read(fields).map(Self::Migrate),
+            to_worker::Recover => Body::read(fields).map(Self::Recover),
             to_worker::Nak => Body::read(fields).map(Self::Nak),
             _ => return None,
         })
@@ -329,6 +377,9 @@ impl Message for ToSupervisor {
             Self::Answer(_) => to_supervisor::Answer,
             Self::Adopted(_) => to_supervisor::Adopted,
             Self::Returned(_) => to_supervisor::Returned,
+            Self::Lifeline => to_supervisor::Lifeline,
+            Self::Migrated(_) => to_supervisor::Migrated,
+            Self::Recovered(_) => to_supervisor::Recovered,
             Self::Nak(_) => to_supervisor::Nak,
         }
     }
@@ -343,6 +394,7 @@ impl Message for ToSupervisor {
                 let count = returned.listeners.len();
                 Carries { kind: DescriptorKind::Listener, least: count, most: count }
             }
+            Self::Lifeline => Carries { kind: DescriptorKind::Lifeline, least: 2, most: 2 },
             Self::Hello(_)
             | Self::Plan(_)
             | Self::Refused(_)
@@ -353,6 +405,8 @@ impl Message for ToSupervisor {
             | Self::Pong(_)
             | Self::Answer(_)
             | Self::Adopted(_)
+            | Self::Migrated(_)
+            | Self::Recovered(_)
             | Self::Nak(_) => Carries::NOTHING,
         }
     }
@@ -363,7 +417,9 @@ impl Message for ToSupervisor {
             Self::Plan(body) => body.write(out),
             Self::Refused(body) => body.write(out),
             Self::Ready(generation) | Self::Active(generation) => generation.write(out),
-            Self::Quiesced => Ok(()),
+            Self::Quiesced | Self::Lifeline => Ok(()),
+            Self::Migrated(body) => body.write(out),
+            Self::Recovered(body) => body.write(out),
             Self::Drained { cut } => out.field(1, cut),
             Self::Pong(body) => body.write(out),
             Self::Answer(body) => body.write(out),
@@ -386,6 +442,9 @@ impl Message for ToSupervisor {
             to_supervisor::Answer => Body::read(fields).map(Self::Answer),
             to_supervisor::Adopted => Body::read(fields).map(Self::Adopted),
             to_supervisor::Returned => Body::read(fields).map(Self::Returned),
+            to_supervisor::Lifeline => Ok(Self::Lifeline),
+            to_supervisor::Migrated => Body::read(fields).map(Self::Migrated),
+            to_supervisor::Recovered => Body::read(fields).map(Self::Recovered),
             to_supervisor::Nak => Body::read(fields).map(Self::Nak),
             _ => return None,
         })

@@ -1,6 +1,7 @@
 //! Releases that speak other protocol versions.
 
 use super::*;
+use crate::message::{Dead, Recover};
 use crate::version;
 
 fn speaking(supervisor: (u16, u16), worker: (u16, u16)) -> (SupervisorEnd, WorkerEnd) {
@@ -82,5 +83,36 @@ async fn a_message_of_another_version_than_agreed_is_refused() {
 async fn a_channel_of_a_dropped_version_is_not_resumed() {
     let (near, _far) = pair().unwrap();
     let error = SupervisorEnd::resume(near, Version(9)).unwrap_err();
-    assert_eq!(error.to_string(), "the channel uses protocol 9, this release speaks 1");
+    assert_eq!(error.to_string(), "the channel uses protocol 9, this release speaks 1 to 2");
+}
+
+#[tokio::test]
+async fn what_a_later_protocol_has_is_neither_said_nor_understood_in_an_earlier_one() {
+    let (supervisor, worker) = speaking((1, 1), (1, 2));
+    supervisor.send(&hello_worker(), &[]).await.unwrap();
+    worker.recv().await.unwrap();
+    worker.send(&hello_supervisor()).await.unwrap();
+    supervisor.recv().await.unwrap();
+    let (near, _far) = pair().unwrap();
+    let lifeline = [near.as_fd(), near.as_fd()];
+    let error = worker.hand(Transaction::NONE, &ToSupervisor::Lifeline, &lifeline).await;
+    let error = error.unwrap_err().to_string();
+    assert_eq!(error, "Lifeline not sent: protocol 1 does not have it");
+
+    let (near, far) = pair().unwrap();
+    let worker = WorkerEnd::resume(far, Version(1)).unwrap();
+    let body = ToWorker::Recover(Recover { dead: vec![Dead { worker: WorkerId(1), since_ms: 0 }] });
+    let header = Header {
+        versions: VersionRange::only(Version(1)),
+        kind: body.kind(),
+        mandatory: true,
+        place: Place::Inline,
+        body_len: body.encode().unwrap().len(),
+        transaction: Transaction(1),
+        fds: 0,
+    };
+    let packet = [&header.encode()[..], &body.encode().unwrap()].concat();
+    UnixDatagram::from(near).send(&packet).unwrap();
+    let refused = worker.recv().await;
+    assert!(matches!(refused, Err(RecvError::Refused(Fault::UnknownType(_)))), "{refused:?}");
 }

@@ -195,6 +195,7 @@ impl Double {
             ToWorker::Query(Query { id, text }) => {
                 self.say(ToSupervisor::Answer(Answer { id, text: format!("heard {text}") })).await;
             }
+            ToWorker::Migrate(_) | ToWorker::Recover(_) => {}
             ToWorker::Nak(nak) => return Some(format!("was told {nak:?}")),
         }
         None

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -53,6 +53,21 @@ pub(crate) struct Listeners {
     held: BTreeMap<ListenerKey, Held>,
     /// Given by the service manager, not yet claimed by a configuration.
     spare: Vec<(SocketAddr, Socket)>,
+}
+
+/// What the service manager keeps a listener under: the same socket has the same name in every
+/// process, and the manager allows no colon, which most addresses have.
+pub(crate) fn store_name(inode: u64) -> String {
+    format!("listener-{inode}")
+}
+
+/// A socket of the service manager that no configuration wants.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unclaimed {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// Identifies it across processes.
+    pub(crate) inode: u64,
 }
 
 impl Listeners {
@@ -167,9 +182,25 @@ impl Listeners {
         }
     }
 
-    /// Closes what the service manager gave and no configuration wanted; returns the addresses.
-    pub(crate) fn close_unclaimed(&mut self) -> Vec<SocketAddr> {
-        self.spare.drain(..).map(|(address, _)| address).collect()
+    /// Closes what the service manager gave and no configuration wanted. A second copy of a socket
+    /// that is held (it was kept, and a worker returned it as well) goes without a word.
+    pub(crate) fn close_unclaimed(&mut self) -> Vec<Unclaimed> {
+        let spare = std::mem::take(&mut self.spare);
+        let unclaimed = spare.into_iter().filter_map(|(address, socket)| {
+            Some(Unclaimed { address, inode: inode(&socket).ok()? })
+        });
+        unclaimed
+            .filter(|socket| !self.held.values().any(|held| held.inode == socket.inode))
+            .collect()
+    }
+
+    /// The sockets of `keys` that are held, by inode.
+    pub(crate) fn inodes<'a>(
+        &'a self,
+        keys: &'a [ListenerKey],
+    ) -> impl Iterator<Item = (u64, BorrowedFd<'a>)> {
+        let held = keys.iter().filter_map(|key| self.held.get(key));
+        held.map(|held| (held.inode, held.socket.as_fd()))
     }
 
     /// The sockets of `keys`, in their order; `None` when one of them is not held.

@@ -1,8 +1,11 @@
-//! What the service manager hears: READY, RELOADING, STOPPING, STATUS, WATCHDOG.
+//! What the service manager hears: READY, RELOADING, STOPPING, STATUS, WATCHDOG; and what it keeps
+//! for us: copies of the listening sockets, which come back at the next start as if it had bound
+//! them. So a socket outlives a supervisor and every worker of it.
 //!
 //! Without a service manager every call is a no-op. A message that cannot be sent is logged and
 //! never stops anything: the gateway's work does not depend on who watches it.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -45,6 +48,21 @@ impl Notifier {
     /// One line for `systemctl status`.
     pub(crate) fn status(&self, text: &str) {
         send(&[NotifyState::Status(text)]);
+    }
+
+    /// Has a socket kept under this name. The manager would drop what reports an error or a
+    /// hang-up, and a listener at rest may look like either: hence FDPOLL=0.
+    pub(crate) fn keep(&self, name: &str, socket: BorrowedFd<'_>) {
+        let states =
+            [NotifyState::FdStore, NotifyState::FdName(name), NotifyState::Custom("FDPOLL=0")];
+        if let Err(error) = sd_notify::notify_with_fds(&states, &[socket]) {
+            tracing::warn!(%error, "the service manager does not keep a listener");
+        }
+    }
+
+    /// Has it not kept any more.
+    pub(crate) fn let_go(&self, name: &str) {
+        send(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)]);
     }
 
     /// Feeds the watchdog.

@@ -50,3 +50,8 @@ fn the_unit_comes_back_after_a_hang_and_a_kill() {
 fn sockets_of_a_socket_unit_are_adopted() {
     scenario("sockets.sh");
 }
+
+#[test]
+fn listeners_survive_restarts_and_kills_and_connections_where_configured() {
+    scenario("restart.sh");
+}

@@ -9,6 +9,7 @@ use super::Driver;
 use super::launch::Launch;
 use super::worker::Cargo;
 use crate::event::{Binary, ConfigText, Event};
+use crate::listeners::store_name;
 use crate::state::{Adoptee, Adoption, heir};
 use crate::survivors::{self, Survivor};
 
@@ -54,6 +55,9 @@ impl<L: Launch> Driver<L> {
                     }
                 }
             }
+        }
+        for (inode, socket) in self.listeners.inodes(&keys) {
+            self.notifier.keep(&store_name(inode), socket);
         }
         let listeners = keys;
         Event::Adopted(Adoption { workers, heir, config, binary, outdated, listeners })

@@ -18,6 +18,7 @@ use super::replace::Replacement;
 use super::worker::Cargo;
 use crate::action::{Action, Notify, Severity};
 use crate::event::{Binary, BinaryId, Event, Ticket};
+use crate::listeners::{Unclaimed, store_name};
 use crate::survivors;
 
 /// Descriptors in one message; the kernel takes 253.
@@ -64,10 +65,14 @@ impl<L: Launch> Driver<L> {
                 }
             }
             Action::Bind { ticket, wanted } => {
-                let result = self.listeners.bind_missing(&wanted).map(|_| ());
+                let result = self.listeners.bind_missing(&wanted).map(|fresh| {
+                    for (inode, socket) in self.listeners.inodes(&fresh) {
+                        self.notifier.keep(&store_name(inode), socket);
+                    }
+                });
                 self.answers.push_back(Event::Bound { ticket, result });
             }
-            Action::CloseListeners { keys } => self.listeners.close(&keys),
+            Action::CloseListeners { keys } => self.close_listeners(&keys),
             Action::NameListeners { plan } => self.listeners.name(&plan),
             Action::Forget { worker } => {
                 survivors::remove(&self.runtime_dir.adoption_socket(worker));
@@ -187,11 +192,23 @@ impl<L: Launch> Driver<L> {
         }
     }
 
+    fn close_listeners(&mut self, keys: &[ListenerKey]) {
+        // At the end the manager keeps them: it knows whether there is another start, and drops
+        // them if not.
+        if !self.state.is_ending() {
+            for (inode, _) in self.listeners.inodes(keys) {
+                self.notifier.let_go(&store_name(inode));
+            }
+        }
+        self.listeners.close(keys);
+    }
+
     fn notify(&mut self, notify: &Notify) {
         match notify {
             Notify::Ready => {
-                for address in self.listeners.close_unclaimed() {
+                for Unclaimed { address, inode } in self.listeners.close_unclaimed() {
                     tracing::warn!(%address, "no rule wants this socket of the service manager");
+                    self.notifier.let_go(&store_name(inode));
                 }
                 self.notifier.ready();
             }

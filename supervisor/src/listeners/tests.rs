@@ -58,7 +58,7 @@ fn a_socket_of_the_service_manager_is_adopted_by_address() {
     listeners.bind_missing(&[want("a", address)]).unwrap();
 
     assert_eq!(listeners.info()[0].inode, expected);
-    assert!(listeners.close_unclaimed().is_empty());
+    assert_eq!(listeners.close_unclaimed(), []);
 }
 
 #[test]
@@ -78,4 +78,18 @@ fn closing_a_listener_frees_its_port() {
     listeners.close(&keys);
     assert!(listeners.sockets(&keys).is_none());
     TcpListener::bind(address).unwrap();
+}
+
+#[test]
+fn a_second_copy_of_a_socket_that_is_held_is_closed_without_a_word() {
+    let socket = TcpListener::bind(any_port()).unwrap();
+    let other = TcpListener::bind(any_port()).unwrap();
+    let (address, unwanted) = (socket.local_addr().unwrap(), other.local_addr().unwrap());
+    let mut listeners = Listeners::default();
+    let copies = [socket.try_clone().unwrap(), socket, other].map(OwnedFd::from);
+    assert!(listeners.adopt(copies.into()).is_empty());
+    listeners.bind_missing(&[want("a", address)]).unwrap();
+    let unclaimed: Vec<_> =
+        listeners.close_unclaimed().into_iter().map(|unclaimed| unclaimed.address).collect();
+    assert_eq!(unclaimed, [unwanted]);
 }

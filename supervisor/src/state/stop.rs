@@ -27,6 +27,14 @@ pub(super) struct Ending {
 }
 
 impl State {
+    /// The end has begun.
+    pub(crate) fn is_ending(&self) -> bool {
+        match self.life {
+            Life::Stopping(_) | Life::Ended => true,
+            Life::Starting | Life::Running => false,
+        }
+    }
+
     /// Asks a worker to finish and exit. It stops accepting first, where it still does.
     pub(super) fn retire(&mut self, turn: &mut Turn, id: WorkerId) {
         let limit = self.settings.drain_timeout;

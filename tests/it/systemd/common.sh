@@ -26,6 +26,12 @@ configure() { # FILE-TIMEOUT
 JSON
 }
 
+drop_in() { # NAME LINE...
+  local name=$1; shift
+  mkdir -p /etc/systemd/system/baton.service.d
+  printf '%s\n' "$@" > "/etc/systemd/system/baton.service.d/$name.conf"
+  systemctl daemon-reload
+}
 status() { baton status --runtime-dir /run/baton --json; }
 field() { status | python3 -c "import json,sys; s=json.load(sys.stdin); print($1)"; }
 serving() { field "[w['pid'] for w in s['workers'] if w['role']=='serving'][0]"; }

@@ -1,8 +1,6 @@
 source "$ROOT/tests/it/systemd/common.sh"
 
-mkdir -p /etc/systemd/system/baton.service.d
-printf '[Service]\nWatchdogSec=1s\nStartLimitIntervalSec=0\n' > /etc/systemd/system/baton.service.d/fast.conf
-systemctl daemon-reload
+drop_in fast '[Service]' WatchdogSec=1s '[Unit]' StartLimitIntervalSec=0
 systemctl start baton.service || fail "start"
 served || fail "not serving"
 

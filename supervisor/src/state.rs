@@ -289,7 +289,7 @@ impl State {
     }
 
     /// Nothing is going on.
-    fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.transition.is_none() && self.replacing.is_none()
     }
 

@@ -38,7 +38,11 @@ impl<L: Launch> Driver<L> {
             Action::SelfCheck { ticket, binary } => self.self_check(ticket, binary),
             Action::CancelCheck { ticket } => self.end_check(ticket),
             Action::ReleaseBinary { binary } => self.programs.close(binary),
-            Action::ReplaceSelf { binary } => self.replacement = Some(Replacement::of(binary)),
+            Action::ReplaceSelf { binary } => {
+                // The next image is not told of them.
+                self.close_unclaimed();
+                self.replacement = Some(Replacement::of(binary));
+            }
             Action::Spawn { worker, binary } => self.spawn(worker, binary),
             Action::Send { worker, order } => self.send(worker, order.into(), Cargo::Nothing),
             Action::Prepare { worker, generation, config, with_region } => {
@@ -203,12 +207,20 @@ impl<L: Launch> Driver<L> {
         self.listeners.close(keys);
     }
 
+    fn close_unclaimed(&mut self) {
+        for Unclaimed { address, inode } in self.listeners.close_unclaimed() {
+            tracing::warn!(%address, "no rule wants this socket of the service manager");
+            self.notifier.let_go(&store_name(inode));
+        }
+    }
+
     fn notify(&mut self, notify: &Notify) {
         match notify {
             Notify::Ready => {
-                for Unclaimed { address, inode } in self.listeners.close_unclaimed() {
-                    tracing::warn!(%address, "no rule wants this socket of the service manager");
-                    self.notifier.let_go(&store_name(inode));
+                // What still goes on may end with a configuration that wants one: the reload that
+                // follows an adoption, for instance.
+                if self.state.is_free() {
+                    self.close_unclaimed();
                 }
                 self.notifier.ready();
             }

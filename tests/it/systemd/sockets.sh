@@ -15,5 +15,17 @@ given=$(inode_of 127.0.0.1:80)
 served || fail "not serving through the activated socket"
 [[ $(field "s['listeners'][0]['inode']") == "$given" ]] ||
   fail "adopted $(field "s['listeners'][0]['inode']"), given $given"
-journalctl -u baton.service --no-pager | grep -q 7777 || fail "says nothing of the unclaimed socket"
+told() { [[ $(journalctl -u baton.service --no-pager) == *7777* ]]; }
+until_ok told
+
+# A configuration that wants it after all gets it with the next start, even one that finds the
+# worker alive and has nothing to wait for before it is ready.
+given=$(inode_of 127.0.0.1:7777)
+drop_in keep '[Service]' KillMode=process RestartKillSignal=SIGUSR1
+worker=$(serving)
+sed -i 's/"rules": \[ /&{ "name": "late", "listen": "127.0.0.1:7777", "mode": "normal", "targets": [ { "address": "127.0.0.1:9000" } ] }, /' /etc/baton/setting.json
+systemctl restart baton.service || fail "restart"
+late() { [[ $(field "[l['inode'] for l in s['listeners'] if l['rule']=='late'][0]") == "$given" ]]; }
+until_ok late
+[[ $(serving) == "$worker" ]] || fail "another worker serves"
 echo passed

@@ -202,3 +202,27 @@ fn an_idle_timeout_ends_only_what_is_silent_both_ways() {
     drop((busy, busy_server));
     instance.stop();
 }
+
+/// Whether the kernel has a keep-alive timer for a socket whose peer is `remote`: the column `tr`
+/// of proc_net_tcp(5) is 2.
+fn has_keepalive_timer(remote: SocketAddr) -> bool {
+    let SocketAddr::V4(remote) = remote else { panic!("{remote}") };
+    let ip = u32::from_ne_bytes(remote.ip().octets());
+    let remote = format!("{ip:08X}:{:04X}", remote.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|columns| {
+        columns.get(2) == Some(&remote.as_str())
+            && columns.get(5).is_some_and(|timer| timer.starts_with("02:"))
+    })
+}
+
+#[test]
+fn a_peer_of_a_lasting_connection_that_vanishes_would_be_noticed_on_both_sides() {
+    let Pair { client, server, instance } = pair();
+    for peer in [&client, &server] {
+        let peer = peer.local_addr().unwrap();
+        until("a keep-alive timer", || has_keepalive_timer(peer).then_some(()));
+    }
+    drop((client, server));
+    settled(instance);
+}

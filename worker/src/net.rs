@@ -26,7 +26,9 @@ pub use bytes::{peek, recv, send, send_more, shut_write};
 pub use clock::now;
 pub use info::{TcpState, cookie, has_error, tcp_state, unread, unsent};
 pub use memory::trim_memory;
-pub use options::{KEEPALIVE_IDLE, abort, discard_on_close, inline_urgent, reset, tune};
+pub use options::{
+    KEEPALIVE_IDLE, abort, discard_on_close, inline_urgent, keep_alive, reset, tune,
+};
 pub use outgoing::{Connecting, confirm, connect};
 pub use pipe::{PIPE_SIZES, Pipe, fill, splice_in, splice_out};
 pub use socket::Socket;

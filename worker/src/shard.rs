@@ -296,6 +296,7 @@ impl Shard {
         for (_, connection) in self.connections.borrow().iter() {
             if let Some(Relaying { control, account, idle }) = &connection.relaying {
                 account.enter();
+                control.last();
                 if let Some(idle) = idle {
                     control.cut_idle(now, *idle);
                 }

@@ -20,9 +20,17 @@ pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 /// # Errors
 /// Whatever `setsockopt` reports.
 pub fn tune(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let socket = SockRef::from(&socket);
-    socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(
+    SockRef::from(&socket).set_tcp_nodelay(true)?;
+    keep_alive(socket)
+}
+
+/// Has the kernel probe a silent peer after [`KEEPALIVE_IDLE`]. Three calls and a timer, which a
+/// connection of a few milliseconds has no use for.
+///
+/// # Errors
+/// Whatever `setsockopt` reports.
+pub fn keep_alive(socket: BorrowedFd<'_>) -> io::Result<()> {
+    SockRef::from(&socket).set_tcp_keepalive(
         &TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_IDLE),
     )
 }

@@ -7,8 +7,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::libc;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use super::options::tune;
-
 /// How far a connect is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connecting {
@@ -18,7 +16,8 @@ pub enum Connecting {
     Pending,
 }
 
-/// A tuned socket that is connecting, or has connected, to `address`.
+/// A socket that is connecting, or has connected, to `address`; without Nagle's delay. Keep-alive is
+/// set later, on those that live long enough to need it ([`super::keep_alive`]).
 ///
 /// Asks a second time at once: on loopback the handshake is over when the first `connect`
 /// returns `EINPROGRESS`, and knowing it saves an epoll round trip.
@@ -30,7 +29,7 @@ pub fn connect(address: SocketAddr) -> io::Result<(OwnedFd, Connecting)> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
     let fd = OwnedFd::from(socket);
-    tune(fd.as_fd())?;
+    SockRef::from(&fd).set_tcp_nodelay(true)?;
     match attempt(fd.as_fd(), address)? {
         Connecting::Done => Ok((fd, Connecting::Done)),
         Connecting::Pending => {

@@ -39,13 +39,19 @@ fn accepted_sockets_inherit_the_listeners_options() {
 }
 
 #[test]
-fn a_connect_is_confirmed_by_asking_again_and_the_socket_is_tuned() {
+fn a_connect_is_confirmed_by_asking_again_and_has_no_timer_yet() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (fd, _) = connect(address).unwrap();
     eventually("established", || confirm(fd.as_fd(), address).unwrap() == Connecting::Done);
     assert_eq!(tcp_state(fd.as_fd()).unwrap(), TcpState::Established);
-    assert!(socket2::SockRef::from(&fd).tcp_nodelay().unwrap());
+    let socket = socket2::SockRef::from(&fd);
+    assert!(socket.tcp_nodelay().unwrap());
+    assert!(!socket.keepalive().unwrap());
+    keep_alive(fd.as_fd()).unwrap();
+    assert!(socket.keepalive().unwrap());
+    assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_IDLE);
+    assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_IDLE);
 }
 
 #[test]

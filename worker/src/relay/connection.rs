@@ -264,6 +264,14 @@ impl<T: Tally> Core<T> {
         Outcome { ending, to_upstream: self.to_upstream.total, to_client: self.to_client.total }
     }
 
+    /// The kernel watches over a connection that lasts. The client's socket has that from its
+    /// listener; the upstream's gets it here, and once more in each process that resumes it.
+    fn prepare_to_last(&self, ends: &Ends) {
+        if let Err(error) = net::keep_alive(ends.upstream.fd()) {
+            tracing::debug!(%error, "cannot keep a connection alive");
+        }
+    }
+
     /// Leaves nothing lent behind.
     fn discard_flows(&mut self) {
         discard(&mut self.to_upstream, &self.context);
@@ -303,6 +311,9 @@ impl<T: Tally + Unpin> Future for Relay<T> {
             order => order,
         };
         if order.is_none() {
+            if core.control.is_to_last() {
+                core.prepare_to_last(live);
+            }
             let more = core.turn(live, cx);
             if core.settle(live, cx).is_pending() {
                 if more {

@@ -32,7 +32,19 @@ pub struct Control {
     command: Cell<Option<Command>>,
     waker: RefCell<Option<Waker>>,
     moved: Cell<bool>,
+    youth: Cell<Youth>,
     active: Cell<Moment>,
+}
+
+/// Whether a connection has got what only lasting connections need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Youth {
+    /// No sweep has seen it.
+    #[default]
+    New,
+    /// A sweep has; the connection has not been polled since.
+    Due,
+    Over,
 }
 
 impl Control {
@@ -70,8 +82,30 @@ impl Control {
         now.since(self.active.get())
     }
 
+    /// Tells a connection that has lived until a sweep, once, to prepare for lasting: what that
+    /// takes is then spent on few of many short connections. To be called by every sweep.
+    pub fn last(&self) {
+        if self.youth.get() == Youth::New {
+            self.youth.set(Youth::Due);
+            self.wake();
+        }
+    }
+
+    /// Whether it is to prepare for lasting now; forgets it.
+    pub(super) fn is_to_last(&self) -> bool {
+        let due = self.youth.get() == Youth::Due;
+        if due {
+            self.youth.set(Youth::Over);
+        }
+        due
+    }
+
     fn order(&self, command: Command) {
         self.command.set(Some(command));
+        self.wake();
+    }
+
+    fn wake(&self) {
         let waker = self.waker.borrow_mut().take();
         if let Some(waker) = waker {
             waker.wake();

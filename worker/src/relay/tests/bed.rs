@@ -32,6 +32,8 @@ pub(super) enum Order {
     Abandon,
     /// Sweep as if this much time had passed since the start.
     Sweep(Duration, Duration),
+    /// Sweep as for the first time.
+    Last,
 }
 
 /// What is left when a relay has ended.
@@ -172,6 +174,7 @@ async fn run(
                     Order::Cut => control.cut(CutReason::Stopping),
                     Order::Move => control.freeze(),
                     Order::Abandon => return Poll::Ready(None),
+                    Order::Last => control.last(),
                     Order::Sweep(passed, limit) => control.cut_idle(start.after(passed), limit),
                 }
                 cx.waker().wake_by_ref();

@@ -134,3 +134,32 @@ fn a_half_closed_connection_survives_a_move_in_every_phase() {
     let report = relay.end();
     assert_eq!(report.outcome.unwrap().for_line(), RelayEnd::Clean { carried: true });
 }
+
+#[test]
+fn a_connection_that_lasts_is_kept_alive_and_a_new_one_needs_no_call() {
+    use crate::net::testing::{accepted_pair, eventually};
+    let ((client, near), (upstream, far)) = (accepted_pair(), accepted_pair());
+    let watched = far.try_clone().unwrap();
+    let kept = || socket2::SockRef::from(&watched).keepalive().unwrap();
+    let relay = relay_between(near, far, Vec::new(), |_| {});
+    write_pattern(&client, 1, 0..10, || 10);
+    read_pattern(&upstream, 1, 0..10);
+    assert!(!kept());
+    assert!(relay.order(Order::Last));
+    eventually("keep-alive", kept);
+    finish(&client);
+    finish(&upstream);
+    read_end(&client);
+    read_end(&upstream);
+    relay.end();
+}
+
+#[test]
+fn only_the_first_sweep_makes_a_connection_last() {
+    let control = Control::new(Moment(5));
+    assert!(!control.is_to_last());
+    control.last();
+    assert!(control.is_to_last());
+    control.last();
+    assert!(!control.is_to_last());
+}

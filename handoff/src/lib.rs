@@ -14,6 +14,7 @@ mod bundle;
 mod channel;
 mod codec;
 mod fault;
+pub mod faults;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzz;

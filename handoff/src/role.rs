@@ -8,10 +8,11 @@
 use crate::bundle::Bundle;
 use crate::channel::{Channel, Raw};
 use crate::fault::{Fault, RecvError, SendError};
+use crate::faults::{self, Stage};
 use crate::frame::{Header, Kind, MAX_BODY, MAX_FDS, MAX_INLINE, Place, Transaction};
 use crate::memfd::seal;
 use crate::message::{Message, Nak, Peer, ToSupervisor, ToWorker, name, since};
-use crate::version::{OURS, Version, VersionRange};
+use crate::version::{Version, VersionRange, ours};
 use nix::errno::Errno;
 use std::io;
 use std::marker::PhantomData;
@@ -145,7 +146,7 @@ impl<Out: Message, In: Message> End<Out, In> {
     /// # Errors
     /// When `fd` is not a SEQPACKET Unix socket, or cannot be registered.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        Self::speaking(fd, OURS)
+        Self::speaking(fd, ours())
     }
 
     /// As [`End::new`], on a channel whose two sides have greeted each other before: after the
@@ -154,8 +155,9 @@ impl<Out: Message, In: Message> End<Out, In> {
     /// # Errors
     /// As [`End::new`], and when this release does not speak `agreed`.
     pub fn resume(fd: OwnedFd, agreed: Version) -> io::Result<Self> {
-        if !OURS.contains(agreed) {
-            let text = format!("the channel uses protocol {agreed}, this release speaks {OURS}");
+        let ours = ours();
+        if !ours.contains(agreed) {
+            let text = format!("the channel uses protocol {agreed}, this release speaks {ours}");
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         let end = Self::new(fd)?;
@@ -218,7 +220,7 @@ impl<Out: Message, In: Message> End<Out, In> {
             place: if memfd.is_some() { Place::Memfd } else { Place::Inline },
             body_len: body.len(),
             transaction,
-            fds: fds.len(),
+            fds: fds.len() + faults::message(kind, Stage::Due),
         };
         let mut packet = header.encode().to_vec();
         if memfd.is_none() {
@@ -231,7 +233,9 @@ impl<Out: Message, In: Message> End<Out, In> {
             }
             Some(code) if code == Errno::ETOOMANYREFS as i32 => SendError::TooManyInFlight(kind),
             _ => SendError::Io { kind, source },
-        })
+        })?;
+        faults::message(kind, Stage::Sent);
+        Ok(())
     }
 
     /// Waits for the next message.
@@ -319,6 +323,7 @@ impl<Out: Message, In: Message> End<Out, In> {
         if kind.is_hello() {
             self.agreed.get_or_init(|| agreed);
         }
+        faults::message(kind, Stage::Heard);
         Ok(Received { message, fds, transaction: header.transaction })
     }
 }

@@ -27,6 +27,12 @@ pub const OURS: VersionRange = VersionRange { min: Version(1), max: LIVING };
 /// From this version on connections move between workers and are recovered from dead ones.
 pub const LIVING: Version = Version(2);
 
+/// What this process speaks: [`OURS`], or what a test makes it speak.
+#[must_use]
+pub fn ours() -> VersionRange {
+    crate::faults::spoken().unwrap_or(OURS)
+}
+
 impl VersionRange {
     /// A range; `None` when it is empty or starts below version 1.
     #[must_use]

@@ -38,6 +38,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use baton_config::model::Level;
+use baton_handoff::faults::{self, Who};
 use baton_handoff::inherit::{self, Activated};
 use baton_handoff::message::{Pulse, ToSupervisor, WorkerId};
 use baton_metrics::Region;
@@ -82,6 +83,7 @@ const REQUESTS: usize = 16;
 /// Before anything serves: why it cannot. Later nothing is an error, only an event.
 pub fn run(options: Options) -> Result<ExitCode, StartError> {
     let activated = inherit::listen_fds()?;
+    faults::i_am(Who::Supervisor(1));
     let runtime_dir = Rc::new(RuntimeDir::open(&options.runtime_dir)?);
     let identity = options.process.user.as_ref().map(Identity::resolve).transpose()?;
     let io_error = |operation| move |source| StartError::Io { operation, source };

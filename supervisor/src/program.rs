@@ -55,7 +55,7 @@ impl SelfCheck {
     /// How this program introduces itself.
     #[must_use]
     pub fn of_this_program(version: &str) -> Self {
-        let ours = baton_handoff::version::OURS;
+        let ours = baton_handoff::version::ours();
         Self {
             version: version.into(),
             protocol_min: ours.min().0,

@@ -33,3 +33,21 @@ fn no_crate_depends_on_what_it_must_not_know() {
         }
     }
 }
+
+#[test]
+fn what_is_shipped_cannot_be_made_to_fail_on_purpose() {
+    let features = |edges: &str| {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--package", "baton", "--prefix", "none"])
+            .args(["--format", "{p} {f}", "--edges", edges])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let tree = String::from_utf8(output.stdout).unwrap();
+        let line = tree.lines().find(|line| line.starts_with("baton-handoff ")).unwrap();
+        line.rsplit(' ').next().unwrap().to_owned()
+    };
+    assert!(features("normal,dev").contains("faults"), "the tests can");
+    assert!(!features("normal,build").contains("faults"));
+}

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_handoff::adoption::Waiting;
+use baton_handoff::faults::{self, Who};
 use baton_handoff::message::{
     Answer, Generation as Number, HelloSupervisor, ListenerKey, Prepare, Pulse, Query,
     ToSupervisor, ToWorker,
@@ -283,6 +284,8 @@ impl<'l> Worker<'l> {
         match message {
             ToWorker::Hello(hello) => {
                 tracing::debug!(worker = hello.worker.0, supervisor = hello.version, "greeted");
+                faults::i_am(Who::Worker(hello.worker.0));
+                faults::point("greeted");
                 Some(Event::Hello)
             }
             ToWorker::Prepare(prepare) => {

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use baton_handoff::version::{OURS, Version, VersionRange};
+use baton_handoff::version::{Version, VersionRange, ours};
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 
@@ -116,7 +116,7 @@ async fn attend(child: Child, mut signals: mpsc::UnboundedReceiver<Force>) -> St
 pub(crate) fn compatible(check: &SelfCheck) -> Result<String, String> {
     let theirs = VersionRange::new(Version(check.protocol_min), Version(check.protocol_max))
         .ok_or_else(|| "its self-check names no protocol version".to_owned())?;
-    OURS.negotiate(theirs).map_err(|refusal| format!("version {}: {refusal}", check.version))?;
+    ours().negotiate(theirs).map_err(|refusal| format!("version {}: {refusal}", check.version))?;
     Ok(check.version.clone())
 }
 

@@ -8,6 +8,7 @@ use std::future::pending;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use baton_handoff::faults;
 use nix::unistd::alarm;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
@@ -147,10 +148,12 @@ impl<L: Launch> Driver<L> {
             back: Some(left.leave(self.image.file())),
             failed: None,
         };
+        faults::point("reexec.saved");
         left.open().map_err(|error| format!("cannot leave descriptors open: {error}"))?;
         // The thread that writes them ends with this image.
         baton_logging::flush();
         alarm::set(ALARM);
+        faults::point("reexec.exec");
         let error = reexec::exec(program.file(), &call);
         alarm::cancel();
         Err(format!("{}: cannot be run: {error}", program.path().display()))

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use baton_handoff::SupervisorEnd;
+use baton_handoff::faults::{self, Who};
 use baton_handoff::inherit::passed::Passed;
 use baton_handoff::message::WorkerId;
 use baton_handoff::version::Version;
@@ -47,9 +48,12 @@ impl Resumed {
         passed: &mut Passed,
         version: String,
     ) -> Result<Self, StartError> {
+        faults::i_am(Who::Supervisor(u32::try_from(saved.images + 1).unwrap_or(u32::MAX)));
+        faults::point("reexec.read");
         let runtime = runtime()?;
         let (driver, control, signals) =
             runtime.block_on(async { resume(saved, passed, version) })?;
+        faults::point("reexec.restored");
         Ok(Self { runtime, driver, control, signals })
     }
 

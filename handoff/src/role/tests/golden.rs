@@ -6,6 +6,7 @@
 use super::*;
 use crate::bundle::DescriptorKind;
 use crate::message::samples;
+use crate::version::OURS;
 use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::path::PathBuf;

@@ -424,6 +424,7 @@ mod tests {
     #[test]
     fn a_shard_that_panics_reports_that_the_process_is_broken() {
         let dir = std::env::temp_dir().join(format!("baton-shard-{}", std::process::id()));
+        let _former = std::fs::remove_dir_all(&dir);
         std::fs::create_dir(&dir).unwrap();
         let region = baton_metrics::Region::create(&dir, 4 << 20).unwrap();
         std::fs::remove_dir_all(&dir).unwrap();

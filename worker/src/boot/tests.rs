@@ -270,7 +270,8 @@ fn a_silent_connection_ends_at_its_idle_limit_with_a_reset() {
     let upstream = Upstream::echo();
     let mut boss = Boss::greeted();
     let address = boss.listen();
-    let fields = r#""mode":"normal","idleTimeout":1000"#;
+    // Long enough for the one exchange, however busy the machine.
+    let fields = r#""mode":"normal","idleTimeout":5000"#;
     boss.serve(1, &[rule_with("r", address, &[upstream.address], fields)]);
     let mut client = TcpStream::connect(address).unwrap();
     echoed(&mut client, b"once");

@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 
 use super::Keeper;
 use super::testing::{Line, Spawned};
+use crate::net::testing::PATIENCE;
 
 /// A worker with a keeper and nothing else; obeys its line.
 #[test]
@@ -76,7 +77,7 @@ impl Bench {
 
 /// Waits until a process that came to us is dead.
 fn reap(pid: Pid) -> WaitStatus {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     loop {
         match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
             // Not ours before its parent is dead.

@@ -9,6 +9,7 @@ use super::refill::Refill;
 use super::{KEEP, TTL};
 use crate::flow::Moment;
 use crate::net;
+use crate::net::testing::readable;
 
 fn at(ms: u64) -> Moment {
     Moment(0).after(Duration::from_millis(1_000_000 + ms))
@@ -20,14 +21,6 @@ fn pair() -> (OwnedFd, TcpStream) {
     let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     ours.set_nonblocking(true).unwrap();
     (ours.into(), listener.accept().unwrap().0)
-}
-
-/// Waits until the peer's end or word has arrived.
-fn readable(socket: &OwnedFd) {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    use std::os::fd::AsFd as _;
-    let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
-    assert_eq!(poll(&mut polled, PollTimeout::from(10_000u16)).unwrap(), 1);
 }
 
 #[test]

@@ -10,15 +10,14 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::dial::Limits;
+use crate::net::testing::{PATIENCE, own_address};
 use crate::upstream::Gate;
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 fn check(kind: HealthKind) -> HealthCheck {
     HealthCheck {
         kind,
         interval: Duration::from_millis(1),
-        timeout: LIMIT,
+        timeout: PATIENCE,
         failure_threshold: 3,
         success_threshold: 2,
     }
@@ -39,7 +38,7 @@ fn serve(answer: Vec<u8>) -> (SocketAddr, JoinHandle<Vec<u8>>) {
     let address = listener.local_addr().unwrap();
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut read = Vec::new();
         let mut byte = [0];
         while !read.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
@@ -70,7 +69,7 @@ async fn a110_an_http_check_is_one_get_with_the_targets_host_and_no_keep_alive()
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_failure_is_told_down_to_what_the_system_said() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = own_address();
     let error = probe(HealthKind::Tcp, None).run(&[closed]).await.unwrap_err();
     let expected = format!("probe: connect to {closed}: Connection refused (os error 111)");
     assert_eq!(error.whole(), expected);
@@ -150,9 +149,7 @@ async fn until_changed(line: &Arc<Line>, address: SocketAddr) -> usize {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a109_a_line_is_excluded_and_readmitted_at_the_thresholds() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = own_address();
     let line = Arc::new(Line::new(Gate::Breaker));
     assert_eq!(until_changed(&line, address).await, 3);
     assert!(line.unhealthy());

@@ -15,11 +15,9 @@ use baton_handoff::message::{
 };
 use baton_handoff::{RecvError, SupervisorEnd, Transaction, pair};
 use baton_metrics::Region;
-use socket2::{Domain, Socket, Type};
 use tokio::runtime::Runtime;
 
-/// How long a test waits for an answer that should come at once.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::net::testing::{PATIENCE, black_hole, own_address};
 
 /// A supervisor.
 pub(super) struct Boss {
@@ -52,6 +50,8 @@ impl Boss {
             std::process::id(),
             INSTANCES.fetch_add(1, Ordering::Relaxed)
         ));
+        // Of a process that had this number before and was killed.
+        let _former = std::fs::remove_dir_all(&dir);
         std::fs::create_dir(&dir).unwrap();
         let region = Region::create(&dir, 4 << 20).unwrap();
         Self::with_region(region, Some(TempDir(dir)))
@@ -322,20 +322,9 @@ impl Upstream {
 
     /// An address whose accept queue is full, so that a connect is never answered, and what
     /// keeps it so.
-    pub(super) fn stuck() -> (SocketAddr, Vec<Socket>) {
-        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-        listener.listen(0).unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut held = vec![listener];
-        for _ in 0..4 {
-            let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-            client.set_nonblocking(true).unwrap();
-            // In progress, or already in the queue.
-            let _begun = client.connect(&address);
-            held.push(client);
-        }
-        (address.as_socket().unwrap(), held)
+    pub(super) fn stuck() -> (SocketAddr, (TcpListener, Vec<OwnedFd>)) {
+        let (listener, fill, address) = black_hole();
+        (address, (listener, fill))
     }
 
     /// Says what came first, and closes.
@@ -347,7 +336,10 @@ impl Upstream {
         })
     }
 
-    fn with(serve: impl Fn(TcpStream) -> io::Result<()> + Send + Clone + 'static) -> Self {
+    /// Serves each connection so, on a thread of its own.
+    pub(super) fn with(
+        serve: impl Fn(TcpStream) -> io::Result<()> + Send + Clone + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
@@ -363,7 +355,7 @@ impl Upstream {
 
 /// An address where nobody listens.
 pub(super) fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    own_address()
 }
 
 /// Everything a server says on a new connection.

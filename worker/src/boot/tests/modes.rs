@@ -51,16 +51,18 @@ fn boost_serves_from_a_race_and_then_from_its_winner() {
 fn regex_routes_by_the_first_bytes_and_forwards_all_of_them() {
     let (ssh, rest) = (Upstream::first_bytes(), Upstream::named("fallback"));
     let mut boss = Boss::greeted();
-    let address = boss.listen();
+    let (address, hasty) = (boss.listen(), boss.listen());
     let targets = format!(
         r#"{{"address":"{}","regexp":"^SSH-"}},{{"address":"{}"}}"#,
         ssh.address, rest.address
     );
-    boss.serve(1, &[rule_of(address, r#""mode":"regex","timeout":1000"#, &targets)]);
+    let patient = rule_of(address, r#""mode":"regex","timeout":"5m""#, &targets);
+    let fields = r#""mode":"regex","timeout":200"#;
+    boss.serve(1, &[patient, rule_of(hasty, fields, &targets).replace("\"r\"", "\"hasty\"")]);
     assert_eq!(asked(address, b"SSH-2.0-test\r\n").unwrap(), "SSH-2.0-test\r\n");
     assert_eq!(asked(address, b"GET / HTTP/1.1\r\n\r\n").unwrap(), "fallback");
     // Silent: the fallback serves when the time for a decision is over.
-    assert_eq!(heard(address).unwrap(), "fallback");
+    assert_eq!(heard(hasty).unwrap(), "fallback");
 }
 
 #[test]

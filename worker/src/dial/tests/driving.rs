@@ -27,24 +27,29 @@ fn single(limit: Duration) -> impl FnMut(Option<Event>, &mut Steps) {
 
 #[test]
 fn a_dial_that_is_decided_at_once_never_yields() {
-    let (_listener, address) = listener();
-    let mut scene = Scene::new(Limits::default());
-    scene.target(&[address]);
-    let mut machine = Script::new(single(LONG));
-    {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let _entered = runtime.enter();
-        let mut driving = pin!(drive(&mut machine, &scene, None));
-        let mut cx = Context::from_waker(Waker::noop());
-        let Poll::Ready(Ok(upstream)) = driving.as_mut().poll(&mut cx) else {
-            panic!("it had to wait");
-        };
-        assert_eq!((upstream.attempt, upstream.address), (FIRST, Some(address)));
-        assert!(upstream.connect.is_some());
-    }
-    assert_eq!(machine.told[0], Event::Started(FIRST));
-    assert!(matches!(machine.told[1], Event::Connected { attempt: FIRST, connect: Some(_) }));
-    assert_eq!(scene.bulkhead.in_use(), 0, "the permit covers the connect only");
+    // Whether it is decided at once is the kernel's to say: a busy one may answer later.
+    eventually("a dial without waiting", || {
+        let (_listener, address) = listener();
+        let mut scene = Scene::new(Limits::default());
+        scene.target(&[address]);
+        let mut machine = Script::new(single(LONG));
+        {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let _entered = runtime.enter();
+            let mut driving = pin!(drive(&mut machine, &scene, None));
+            let mut cx = Context::from_waker(Waker::noop());
+            let Poll::Ready(Ok(upstream)) = driving.as_mut().poll(&mut cx) else {
+                return false;
+            };
+            assert_eq!((upstream.attempt, upstream.address), (FIRST, Some(address)));
+            assert!(upstream.connect.is_some());
+        }
+        assert_eq!(machine.told[0], Event::Started(FIRST));
+        assert!(matches!(machine.told[1], Event::Connected { attempt: FIRST, connect: Some(_) }));
+        assert_eq!(scene.bulkhead.in_use(), 0, "the permit covers the connect only");
+        true
+    });
 }
 
 #[test]
@@ -169,7 +174,7 @@ fn seen_before_the_client(followed: bool) -> usize {
 
 #[test]
 fn a_preparation_waits_for_the_clients_bytes_only_when_they_are_there() {
-    assert_eq!(seen_before_the_client(false), 15);
+    eventually("a header without anything behind it", || seen_before_the_client(false) == 15);
     // The kernel waits 200 ms, which a busy machine may spend elsewhere.
     eventually("both in one segment", || seen_before_the_client(true) == 0);
 }
@@ -255,18 +260,21 @@ fn the_next_address_is_tried_at_once_after_a_refusal_and_after_a_delay_in_silenc
     let (_hole, _fill, silent) = black_hole();
     let (_listener, address) = listener();
     let deadline = || tokio::time::Instant::now() + LONG;
+    // How long each takes, and which part of that was the connection's own. A busy machine may
+    // add any time to one, but not to each.
+    let dial = |first| {
+        let start = Instant::now();
+        let connected = block_on(connect(&[first, address], deadline())).unwrap();
+        assert_eq!(connected.address, address);
+        (start.elapsed(), connected.took)
+    };
+    eventually("no delay after a refusal", || dial(refusing()).0 < ATTEMPT_DELAY);
+    eventually("a connect that takes no time of its own", || {
+        let (passed, took) = dial(silent);
+        assert!(passed >= ATTEMPT_DELAY);
+        took < ATTEMPT_DELAY
+    });
     block_on(async {
-        let start = Instant::now();
-        let connected = connect(&[refusing(), address], deadline()).await.unwrap();
-        assert_eq!(connected.address, address);
-        assert!(start.elapsed() < ATTEMPT_DELAY);
-
-        let start = Instant::now();
-        let connected = connect(&[silent, address], deadline()).await.unwrap();
-        assert_eq!(connected.address, address);
-        assert!(start.elapsed() >= ATTEMPT_DELAY);
-        assert!(connected.took < ATTEMPT_DELAY, "the time is the address's own");
-
         let soon = tokio::time::Instant::now() + Duration::from_millis(20);
         let error = connect(&[silent, silent], soon).await.unwrap_err();
         assert!(matches!(error, DialError::Deadline));

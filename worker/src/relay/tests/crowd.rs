@@ -7,20 +7,20 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use super::bed::*;
 use crate::flow::Moment;
-use crate::net::testing::accepted_pair;
+use crate::net::testing::{PATIENCE, accepted_pair};
 use crate::relay::{Control, CutReason, End, Ending, Outcome, Relay, RelayContext, Side};
 
 const CROWD: usize = 16;
 
 enum Message {
     Serve(usize, OwnedFd, OwnedFd),
-    Cut(usize),
+    /// Cuts it, and says so: what its peers do then comes too late to count.
+    Cut(usize, std::sync::mpsc::Sender<()>),
 }
 
 /// Serves until the channel closes and every connection has ended.
@@ -49,7 +49,10 @@ fn serve(mut inbox: mpsc::UnboundedReceiver<Message>) -> (HashMap<usize, Outcome
                         }
                     }));
                 }
-                Message::Cut(number) => controls[&number].cut(CutReason::Stopping),
+                Message::Cut(number, done) => {
+                    controls[&number].cut(CutReason::Stopping);
+                    done.send(()).unwrap();
+                }
             }
         }
         for task in tasks {
@@ -118,8 +121,8 @@ fn every_stream_of_a_crowd_is_exact_or_ends_in_a_reset() {
             let (client, near) = accepted_pair();
             let (upstream, far) = accepted_pair();
             for peer in [&client, &upstream] {
-                peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-                peer.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+                peer.set_read_timeout(Some(PATIENCE)).unwrap();
+                peer.set_write_timeout(Some(PATIENCE)).unwrap();
             }
             assert!(messages.send(Message::Serve(number, near, far)).is_ok());
             let messages = messages.clone();
@@ -186,7 +189,9 @@ fn one(
             // Both directions are in full flow; then nobody reads any more until the cut.
             read_pattern(upstream, up, 0..1 << 18);
             read_pattern(client, down, 0..1 << 18);
-            assert!(messages.send(Message::Cut(number)).is_ok());
+            let (done, is_cut) = std::sync::mpsc::channel();
+            assert!(messages.send(Message::Cut(number, done)).is_ok());
+            is_cut.recv().unwrap();
         }),
     }
 }

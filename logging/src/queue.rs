@@ -115,7 +115,7 @@ mod tests {
         for _ in 0..put {
             queue.put(&line);
         }
-        assert!(queue.lost.load(Ordering::Relaxed) > 0);
+        // What is counted now may be on its way to the reader already.
         drop(queue);
         let lines: Vec<_> = BufReader::new(reader).lines().map(Result::unwrap).collect();
         let (kept, notes): (Vec<_>, Vec<_>) =
@@ -127,7 +127,7 @@ mod tests {
                 lost.trim_end_matches('}').parse::<usize>().unwrap()
             })
             .sum();
-        assert!(kept.len() >= CAPACITY, "{}", kept.len());
+        assert!(told > 0 && kept.len() >= CAPACITY, "{}", kept.len());
         assert_eq!(kept.len() + told, put, "{notes:?}");
     }
 
@@ -138,7 +138,12 @@ mod tests {
         let queue = Queue::start(sink).unwrap();
         queue.put(b"one\n");
         queue.put(b"two\n");
-        queue.flush();
+        let start = std::time::Instant::now();
+        while queue.lost.load(Ordering::Relaxed) < 2 {
+            assert!(start.elapsed() < Duration::from_secs(60), "never counted");
+            // Waits for the writer, but not for ever.
+            queue.flush();
+        }
         assert_eq!(queue.lost.load(Ordering::Relaxed), 2);
     }
 

@@ -259,9 +259,12 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_script_is_refused_with_the_reason() {
         let script = std::env::temp_dir().join(format!("baton-script-{}", std::process::id()));
-        std::fs::write(&script, "#!/bin/sh\nexit 0\n").unwrap();
-        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o700))
-            .unwrap();
+        // Written by a process of its own: a neighbouring test that starts one now would hold a
+        // copy of our descriptor, and what is open for writing cannot be run.
+        let write = "printf '#!/bin/sh\\nexit 0\\n' >\"$0\" && chmod 700 \"$0\"";
+        let written =
+            std::process::Command::new("/bin/sh").args(["-c", write]).arg(&script).status();
+        assert!(written.unwrap().success());
         let opened = Program::open(&script).unwrap();
         let problem = opened.self_check(Duration::from_secs(30)).await.unwrap_err();
         std::fs::remove_file(&script).unwrap();

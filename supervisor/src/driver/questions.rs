@@ -18,8 +18,9 @@ use crate::control::server::Answers;
 
 /// Questions a worker has not answered; more are refused.
 const MOST: usize = 64;
-/// A worker answers from memory, between two events of its main thread.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A worker answers from memory, between two events of its main thread; the rest is for a machine
+/// that is busy with something else. Less than the ten seconds the command line waits.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What one worker was asked.
 #[derive(Debug, Clone, Default)]

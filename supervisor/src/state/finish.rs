@@ -301,7 +301,7 @@ impl State {
                 self.fail(turn, failure);
             }
             Step::Greeting => {
-                let problem = format!("{who} did not say hello within {:?}", limits::HELLO);
+                let problem = format!("{who} did not say hello within {:?}", self.hello_limit());
                 self.fail(turn, Failure::of_build(problem));
             }
             Step::Planning | Step::Binding | Step::Readying => {

@@ -6,7 +6,8 @@ use std::time::Duration;
 /// milliseconds; ten seconds forgive a cold disk.
 pub(super) const CHECK: Duration = Duration::from_secs(10);
 
-/// From starting the process to its `Hello`, which it says before it reads anything.
+/// From starting the process to its `Hello`, which it says before it reads anything. Holds while
+/// another worker serves; the only one there is gets as long as for being ready.
 pub(super) const HELLO: Duration = Duration::from_secs(5);
 
 /// From `Activate` to a fresh worker's `Active`, and from `Quiesce` to `Quiesced`: everything is

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use baton_handoff::message::{
     Generation, HelloSupervisor, HelloWorker, ListenerWanted, Nak, Plan, Refused, WorkerId,
@@ -217,11 +218,20 @@ impl State {
         if let Some(transition) = &mut self.transition {
             transition.candidate = Some(id);
         }
-        let deadline = Some(turn.now.after(limits::HELLO));
+        let deadline = Some(turn.now.after(self.hello_limit()));
         self.enter(turn, Step::Greeting, deadline, format!("starting worker {}", id.0));
         turn.act(Action::Spawn { worker: id, binary });
         let version = self.settings.version.clone();
         turn.send(id, Order::Hello(HelloWorker { worker: id, version }));
+    }
+
+    /// Nothing is gained by killing the only worker there is because a machine that starts
+    /// everything at once is slow to run it.
+    pub(super) fn hello_limit(&self) -> Duration {
+        match self.serving {
+            Some(_) => limits::HELLO,
+            None => self.settings.ready_timeout.max(limits::HELLO),
+        }
     }
 
     pub(super) fn spawned(&mut self, worker: WorkerId, pid: u32) {

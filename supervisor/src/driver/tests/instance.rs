@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::mpsc as sync;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -24,7 +24,16 @@ use crate::options::{ConfigSource, Options, StartError};
 use crate::runtime_dir::{CONTROL_SOCKET, RuntimeDir};
 
 /// A machine that builds eight things at once must not fail a test that is right.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits for what needs nobody's help any more.
+pub(super) fn until(what: &str, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < PATIENCE, "never came: {what}");
+        std::thread::yield_now();
+    }
+}
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -51,8 +60,8 @@ impl Instance {
     }
 
     pub(super) fn launch_with_busy_port() -> Self {
-        let busy = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = busy.local_addr().unwrap();
+        let address = free_address();
+        let busy = TcpListener::bind(address).unwrap();
         Self::launch_at(&[Script::Good], vec![address], Some(busy))
     }
 
@@ -91,10 +100,7 @@ impl Instance {
     /// Writes a configuration with this many listeners; those it had before stay.
     pub(super) fn configure(&mut self, listeners: usize) {
         while self.addresses.len() < listeners {
-            let address = free_address();
-            if !self.addresses.contains(&address) {
-                self.addresses.push(address);
-            }
+            self.addresses.push(free_address());
         }
         write_config(&self.dir, &self.addresses);
     }
@@ -214,10 +220,12 @@ fn write_config(dir: &Path, addresses: &[SocketAddr]) {
     std::fs::write(dir.join("a.json"), lines.join("\n")).unwrap();
 }
 
-/// An address that was free a moment ago, on a loopback address of this process's own so that
-/// other tests do not take it in between.
+/// An address nobody else uses: a loopback address of this process's own, and a port that was not
+/// given out before.
 fn free_address() -> SocketAddr {
+    // Below those that the kernel gives out by itself.
+    static PORT: AtomicU16 = AtomicU16::new(10_000);
     let [a, b, ..] = std::process::id().to_le_bytes();
     let own = std::net::Ipv4Addr::new(127, 77, a, b.max(1));
-    TcpListener::bind((own, 0)).unwrap().local_addr().unwrap()
+    (own, PORT.fetch_add(1, Ordering::Relaxed)).into()
 }

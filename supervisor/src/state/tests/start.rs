@@ -53,6 +53,18 @@ fn a_first_worker_that_is_never_ready_ends_the_start_and_gives_the_sockets_back(
 }
 
 #[test]
+fn a_first_worker_is_given_longer_for_its_hello_than_one_with_another_beside_it() {
+    let mut world = World::new();
+    world.next.push_back(Habits { hello: Habit::Ignores, ..Habits::default() });
+    world.handle(Event::Start);
+    world.pass(READY.saturating_sub(Duration::from_secs(1)));
+    assert_eq!((world.word(), world.exit.clone()), ("starting", None));
+    world.pass(Duration::from_secs(2));
+    let (code, problems) = world.exit.clone().unwrap();
+    assert_eq!((code, problems), (1, vec!["worker 1 did not say hello within 30s".to_owned()]));
+}
+
+#[test]
 fn a_first_worker_that_cannot_be_started_ends_the_start() {
     let mut world = World::new();
     world.spawn_error = Some("Permission denied".into());

@@ -1,7 +1,7 @@
 //! The supervisor becomes another program and stays the same process.
 
 use std::os::unix::fs::MetadataExt;
-use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -45,23 +45,25 @@ fn twenty_replacements_under_a_storm_and_signals_lose_nothing() {
     let streams = Streams::open(entry, 8);
     let storm = Storm::start(entry, 2);
     let before = lasting(&instance);
-    for round in 1..=20 {
-        let old = instance.serving();
-        let upgrade = instance.command(&["upgrade"]).stdout(Stdio::piped()).spawn().unwrap();
-        // At any moment of it, and never so many that the supervisor is not idle in between.
-        for _ in 0..10 {
-            instance.signal(Signal::SIGHUP);
-            instance.signal(Signal::SIGCHLD);
-            std::thread::park_timeout(std::time::Duration::from_millis(3));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                instance.signal(Signal::SIGHUP);
+                instance.signal(Signal::SIGCHLD);
+                std::thread::park_timeout(std::time::Duration::from_millis(3));
+            }
+        });
+        for round in 1..=20 {
+            let old = instance.serving();
+            let said = instance.expect_ok(&["upgrade"]);
+            assert!(said.contains("the supervisor is version"), "{said}");
+            assert_ne!(instance.serving(), old);
+            assert_eq!(images(&instance), round + 1);
+            storm.wait_served(20);
         }
-        let outcome = upgrade.wait_with_output().unwrap();
-        let said = String::from_utf8(outcome.stdout).unwrap();
-        assert!(outcome.status.success(), "{said}");
-        assert!(said.contains("the supervisor is version"), "{said}");
-        assert_ne!(instance.serving(), old);
-        assert_eq!(images(&instance), round + 1);
-        storm.wait_served(20);
-    }
+        done.store(true, Ordering::SeqCst);
+    });
     let report = storm.finish();
     assert_eq!((report.refused, report.reset, report.corrupt), (0, 0, 0), "{report:?}");
     for result in streams.finish() {

@@ -2,7 +2,9 @@
 //! everything is written down and the process becomes the other program.
 //!
 //! Nothing may be lost with the memory, so it waits until no message is half handled, no answer
-//! unwritten and no signal unheard. New clients wait in the control socket's queue meanwhile.
+//! unwritten and no signal unheard. New clients wait in the control socket's queue meanwhile, new
+//! signals with the kernel. What signals and clients ask for until then waits in the machine and
+//! goes along: it comes after the replacement, and however much it is does not delay it.
 
 use std::future::pending;
 use std::os::fd::{AsFd, OwnedFd};
@@ -86,7 +88,8 @@ impl<L: Launch> Driver<L> {
         yield_now().await;
         yield_now().await;
         let heard = self.hear(signals).await;
-        if !heard && self.is_still(replacement, asked) {
+        let wanted = self.state.is_replacing() && self.exit.is_none();
+        if wanted && self.is_still(replacement, asked) {
             let problem = match self.leave(replacement.binary, control) {
                 Ok(never) => match never {},
                 Err(problem) => problem,
@@ -105,7 +108,7 @@ impl<L: Launch> Driver<L> {
         callers && self.underway.is_clear() && self.waiting.is_empty() && asked.is_empty()
     }
 
-    /// Handles the signals that have come; whether there were any.
+    /// Handles the signals that have come; whether there were any. No more come: they are held.
     async fn hear(&mut self, signals: &mut Option<Signals>) -> bool {
         let Some(signals) = signals else { return false };
         let mut heard = false;

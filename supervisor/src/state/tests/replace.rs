@@ -56,6 +56,39 @@ fn what_is_asked_meanwhile_waits_and_is_done_by_the_new_image() {
 }
 
 #[test]
+fn a_replacement_goes_before_reloads_however_many_are_asked_for() {
+    let mut world = World::serving();
+    world.hold_replacement = true;
+    world.signal(Signal::Hangup);
+    let upgrade = world.upgrade();
+    // One more reload at every step there is, until the replacement is all that is left to do.
+    let mut steps = 0;
+    while world.phase().as_deref() != Some("replace") {
+        world.signal(Signal::Hangup);
+        match world.pending.pop_front() {
+            Some(event) => world.handle(event),
+            None => world.pass(Duration::from_secs(1)),
+        }
+        steps += 1;
+        assert!(steps < 100, "the upgrade does not get on: {:?}", world.phase());
+    }
+    let reloads = |world: &World| world.count(|action| matches!(action, Action::CountReload(_)));
+    let before = reloads(&world);
+    for _ in 0..100 {
+        world.signal(Signal::Hangup);
+        world.ask(Request::Reload);
+        world.settle();
+    }
+    assert_eq!(world.phase().as_deref(), Some("replace"));
+    assert_eq!(reloads(&world), before);
+    world.handle(Event::Replaced { result: Ok(()) });
+    assert_eq!(world.report(upgrade).outcome, Outcome::Success);
+    world.settle();
+    assert_eq!(reloads(&world), before + 1, "all of them are one");
+    world.check_quiet();
+}
+
+#[test]
 fn a_worker_that_dies_meanwhile_is_replaced_afterwards() {
     let (mut world, _) = about_to_replace();
     world.kill(2);

@@ -363,6 +363,8 @@ impl World {
         let accepting = self.processes.values().filter(|process| process.accepting).count();
         let shifting = matches!(self.phase().as_deref(), Some("shift"));
         assert!(accepting <= if shifting { 2 } else { 1 }, "{accepting} accept");
+        let both = self.state.is_replacing() && self.state.transition.is_some();
+        assert!(!both, "something begins while the supervisor is being replaced");
         if self.exit.is_some() {
             assert!(self.processes.values().all(|process| !process.alive));
             assert!(self.open.is_empty(), "listeners left open: {:?}", self.open);

@@ -37,13 +37,14 @@ pub(crate) struct ExplainArgs {
     /// The client's address; without it lists are not asked.
     #[arg(long, value_name = "IP")]
     client: Option<IpAddr>,
-    /// The server name that the client asks for (mode `tls`).
+    /// The server name that the client asks for (mode `tls`, and `hash` by host).
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
     /// A protocol that the client offers (mode `tls`); may be given several times.
     #[arg(long, value_name = "PROTOCOL")]
     alpn: Vec<String>,
-    /// A file with the client's first bytes, without a PROXY header (modes `regex` and `tls`).
+    /// A file with the client's first bytes, without a PROXY header (modes `regex` and `tls`, and
+    /// `hash` by host).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sni", "alpn"])]
     bytes: Option<PathBuf>,
 }

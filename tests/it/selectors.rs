@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Instance, Loopback, Upstream, converse, hear, until};
+use crate::harness::{Hello, Instance, Loopback, Upstream, converse, deliver, hear, until};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -103,6 +103,85 @@ fn c9_clients_stick_and_a_dead_target_moves_only_its_own() {
         assert!(name == "b:" || now == *name, "client {client} moved from {name} to {now}");
     }
     assert_eq!(setting.failures(1), 1.0, "one failure marks it");
+    setting.instance.stop();
+}
+
+#[test]
+fn c9_c10_hosts_stick_over_tls_and_http_and_the_rest_goes_by_client() {
+    let mut setting = Setting::with(
+        json!({ "selector": { "strategy": "hash", "failTimeout": "1h" }, "hash": "host",
+                "proxyProtocol": { "accept": true, "trustedCIDRs": ["127.0.0.0/8"] } }),
+        &plain(4),
+        Upstream::reporting,
+    );
+    let entry = setting.entry;
+    let client = std::cell::Cell::new(0_u8);
+    // Each connection is another client's; what it says arrives as it was, split or not.
+    let served = |bytes: &[u8], split: usize| {
+        client.set(client.get().wrapping_add(1));
+        let header = format!("PROXY TCP4 10.1.2.{} 10.0.0.9 999 80\r\n", client.get());
+        let pieces = [header.as_bytes(), &bytes[..split], &bytes[split..]];
+        let heard = deliver(entry, pieces).unwrap();
+        assert!(heard[2..] == *bytes, "the bytes were changed");
+        char::from(heard[0])
+    };
+    let site = |number: u8| format!("site-{number}.example");
+    let request = |number: u8| format!("GET / HTTP/1.1\r\nHost: {}:8080\r\n\r\n", site(number));
+    let mut before = Vec::new();
+    for number in 0..40 {
+        let hello = Hello::named(site(number).to_uppercase().as_bytes()).bytes();
+        let name = served(&hello, usize::from(number));
+        assert_eq!(served(request(number).as_bytes(), usize::from(number)), name);
+        before.push(name);
+    }
+    let mut shares = BTreeMap::new();
+    before.iter().for_each(|name| *shares.entry(*name).or_insert(0) += 1);
+    // Binomial, 40 times a quarter: three standard deviations are 8.2.
+    assert!(
+        shares.len() == 4 && shares.values().all(|share| (2..=18).contains(share)),
+        "{shares:?}"
+    );
+    // `explain` knows where a name leads without asking anybody.
+    let foretold = |arguments: &[&str]| -> SocketAddr {
+        let question = [&["explain", "--rule", "r", "--json"], arguments].concat();
+        let answer: Value = serde_json::from_str(&setting.instance.expect_ok(&question)).unwrap();
+        answer["candidates"][0]["address"].as_str().unwrap().parse().unwrap()
+    };
+    let address = |name: char| {
+        let number = NAMES.iter().position(|&other| other.starts_with(name)).unwrap();
+        setting.addresses[number]
+    };
+    for number in 0..8 {
+        let name = before[usize::from(number)];
+        assert_eq!(foretold(&["--sni", &site(number)]), address(name));
+    }
+    // Without a host the client decides.
+    for number in 1..20 {
+        let ip = format!("10.9.9.{number}");
+        for bytes in ["SSH-2.0-x\r\n", "GET / HTTP/1.0\r\n\r\n", ""] {
+            let header = format!("PROXY TCP4 {ip} 10.0.0.9 999 80\r\n{bytes}");
+            let heard = converse(entry, header.as_bytes()).unwrap();
+            assert_eq!(address(char::from(heard[0])), foretold(&["--client", &ip]), "{bytes:?}");
+        }
+    }
+    setting.kill(1);
+    for (number, &name) in (0..).zip(&before) {
+        let now = served(request(number).as_bytes(), 3);
+        assert_ne!(now, 'b');
+        assert!(name == 'b' || now == name, "site {number} moved from {name} to {now}");
+    }
+    assert_eq!(setting.failures(1), 1.0, "one failure marks it");
+    setting.instance.stop();
+}
+
+#[test]
+fn c10_a_client_that_waits_for_the_server_is_served_when_the_time_for_its_host_is_over() {
+    let rule = json!({ "selector": { "strategy": "hash" }, "hash": "host", "timeout": 1000 });
+    let setting = Setting::start(rule, &plain(4));
+    let start = std::time::Instant::now();
+    let name = setting.hear();
+    assert!(start.elapsed().as_millis() >= 1000, "its host was waited for");
+    assert_eq!(setting.hear(), name, "and then its address decides");
     setting.instance.stop();
 }
 

@@ -10,13 +10,15 @@
 //! loop { match classifier.feed(window.bytes()) { NeedMore => read or end(…), Decided(d) => break d } }
 //! ```
 //!
-//! Invariants: the verdict of a `tls` window does not depend on how its bytes were cut into
-//! reads; `regex` is evaluated after each read over everything read so far, as documented there.
+//! Invariants: the verdict of a `tls` or `host` window does not depend on how its bytes were cut
+//! into reads; `regex` is evaluated after each read over everything read so far, as documented there.
 //! A classifier looks at no byte twice, except where its module says so, and every one is
 //! bounded by its [`Classifier::limit`].
 
 #[doc(hidden)]
 pub mod fuzz;
+pub mod host;
+mod name;
 pub mod proxy_header;
 pub mod regex;
 pub mod tls;
@@ -40,7 +42,8 @@ pub enum Progress {
 pub enum Decision {
     /// There is something to route by.
     Found(Verdict),
-    /// There is not: the rule's fallback target, else the client is closed.
+    /// There is not: the rule's fallback target, else the client is closed; for a hash the
+    /// client's address.
     Nothing(Verdict, Cause),
 }
 
@@ -61,7 +64,9 @@ pub enum Cause {
     NoMatch,
     /// The client does not speak TLS.
     NotTls,
-    /// It looked like TLS, but is no legal ClientHello.
+    /// It names no host: another protocol, or a request or hello without one.
+    NoHost,
+    /// It looked like TLS or HTTP, but is no legal ClientHello or names no legal host.
     Malformed,
     /// A limit was reached before a decision.
     TooLong,
@@ -78,6 +83,7 @@ impl Cause {
         match self {
             Self::NoMatch => "no_match",
             Self::NotTls => "not_tls",
+            Self::NoHost => "no_host",
             Self::Malformed => "malformed",
             Self::TooLong => "too_long",
             Self::Deadline => "deadline",
@@ -111,6 +117,8 @@ pub enum Classifier<'p> {
     Regex(regex::Scan<'p>),
     /// Mode `tls`.
     Tls(tls::HelloParser),
+    /// `hash` by host.
+    Host(host::HostParser),
 }
 
 impl Classifier<'_> {
@@ -120,6 +128,7 @@ impl Classifier<'_> {
         match self {
             Self::Regex(_) => regex::LIMIT,
             Self::Tls(_) => tls::LIMIT,
+            Self::Host(_) => host::LIMIT,
         }
     }
 
@@ -129,6 +138,7 @@ impl Classifier<'_> {
         match self {
             Self::Regex(scan) => scan.feed(window),
             Self::Tls(parser) => parser.feed(window),
+            Self::Host(parser) => parser.feed(window),
         }
     }
 
@@ -137,6 +147,7 @@ impl Classifier<'_> {
         match self {
             Self::Regex(scan) => scan.end(window, reason),
             Self::Tls(parser) => parser.end(window, reason),
+            Self::Host(parser) => parser.end(window, reason),
         }
     }
 }

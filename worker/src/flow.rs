@@ -148,7 +148,9 @@ pub enum Verdict {
     Patterns(TargetSet),
     /// `tls`: what a complete ClientHello asked for.
     Hello(Hello),
-    /// `tls`: no ClientHello, or one that was cut or cannot be parsed.
+    /// `hash` by host: the host the client asked for, lower-cased and without a port.
+    Host(Box<str>),
+    /// `tls`: no ClientHello, or one that was cut or cannot be parsed. `hash` by host: no host.
     Opaque,
 }
 

@@ -32,7 +32,7 @@ struct Connection {
     rule: String,
     /// Its client; anybody when absent.
     client: Option<IpAddr>,
-    /// The server name of its ClientHello.
+    /// The server name of its ClientHello; the host it asks for.
     sni: Option<String>,
     /// The protocols of its ClientHello.
     #[serde(default)]

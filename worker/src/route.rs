@@ -103,15 +103,17 @@ impl Router {
             Content::Everything => lines.indexes().collect(),
             Content::Patterns { fallback } => match verdict {
                 Verdict::Patterns(matched) if !matched.is_empty() => self.lines_of(matched.iter()),
-                Verdict::Patterns(_) | Verdict::Unread | Verdict::Hello(_) | Verdict::Opaque => {
-                    self.lines_of(*fallback)
-                }
+                Verdict::Patterns(_)
+                | Verdict::Unread
+                | Verdict::Hello(_)
+                | Verdict::Host(_)
+                | Verdict::Opaque => self.lines_of(*fallback),
             },
             Content::Names(names) => match verdict {
                 Verdict::Hello(hello) => {
                     self.lines_of(names.matching(hello).iter().chain(names.fallback()))
                 }
-                Verdict::Unread | Verdict::Patterns(_) | Verdict::Opaque => {
+                Verdict::Unread | Verdict::Patterns(_) | Verdict::Host(_) | Verdict::Opaque => {
                     self.lines_of(names.fallback())
                 }
             },

@@ -205,7 +205,7 @@ async fn pair(
     let lines = &routing.lines;
     let candidates =
         routing.router.candidates(&verdict, lines, begun).map_err(Unserved::NoRoute)?;
-    let affinity = Affinity::client(ends.client.ip());
+    let affinity = Affinity::of(&verdict, ends.client.ip());
     let mut machine = rule.selector.begin(lines, candidates, affinity, fastrand::Rng::new());
     let preparation = header.as_ref().map(AsRef::as_ref).unwrap_or_default();
     let spoke = !window.bytes().is_empty();

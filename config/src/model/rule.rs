@@ -115,6 +115,14 @@ pub struct Forward {
     pub hash: HashKey,
 }
 
+impl Forward {
+    /// Whether the host the client asks for decides, so that its first bytes are looked at.
+    #[must_use]
+    pub fn hashes_by_host(&self) -> bool {
+        self.selector.strategy == Strategy::Hash && self.hash == HashKey::Host
+    }
+}
+
 /// `selector`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
@@ -175,7 +183,8 @@ pub enum OnAllFailed {
 pub enum HashKey {
     /// The client's address without port.
     Client,
-    /// The requested destination; in `forward` without one, the client.
+    /// The host of its first bytes (server name of a ClientHello, `Host` of an HTTP/1 request),
+    /// without a port; the client when they name none.
     Host,
 }
 

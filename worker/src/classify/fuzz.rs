@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use super::host::HostParser;
 use super::proxy_header::{self, Header};
 use super::regex::Patterns;
 use super::tls::HelloParser;
@@ -17,6 +18,19 @@ pub fn client_hello(bytes: &[u8]) {
     if let Decision::Found(Verdict::Hello(hello)) = stepped
         && let Some(name) = hello.server_name
     {
+        assert!((1..=253).contains(&name.len()), "{name:?}");
+        assert!(!name.ends_with('.') && !name.bytes().any(|byte| byte.is_ascii_uppercase()));
+    }
+}
+
+/// A stream names the same host however it is cut, and in canonical form.
+pub fn host(bytes: &[u8]) {
+    let reader = || Classifier::Host(HostParser::default());
+    let (stepped, _) = step_by_step(reader(), bytes, 1);
+    assert_eq!(stepped, in_one_read(reader(), bytes), "the cut decides");
+    if let Decision::Found(verdict) = stepped {
+        let name = if let Verdict::Host(name) = verdict { Some(name) } else { None };
+        let name = name.expect("what is found is a host");
         assert!((1..=253).contains(&name.len()), "{name:?}");
         assert!(!name.ends_with('.') && !name.bytes().any(|byte| byte.is_ascii_uppercase()));
     }
@@ -99,6 +113,12 @@ mod tests {
     #[test]
     fn the_corpus_of_client_hellos_passes() {
         replay("client_hello", super::client_hello);
+    }
+
+    #[test]
+    fn the_corpus_of_hosts_passes() {
+        replay("host", super::host);
+        replay("client_hello", super::host);
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod tests;
 
 use std::net::IpAddr;
 
-use super::{Cause, Decision, Progress, Reason};
+use super::{Cause, Decision, Progress, Reason, name};
 use crate::flow::{Hello, Verdict};
 
 /// Most bytes of a hello together with its record headers.
@@ -33,13 +33,11 @@ const MAX_RECORD: usize = 16 * 1024;
 const MAX_EXTENSIONS: usize = 256;
 const RECORD_HEADER: usize = 5;
 const MESSAGE_HEADER: usize = 4;
-const RECORD_HANDSHAKE: u8 = 22;
+/// The record type a ClientHello comes in: its first byte.
+pub(super) const RECORD_HANDSHAKE: u8 = 22;
 const MESSAGE_CLIENT_HELLO: u8 = 1;
 const EXTENSION_SERVER_NAME: u16 = 0;
 const EXTENSION_ALPN: u16 = 16;
-/// Longest host name in text form without the root's dot (RFC 1035 §2.3.4).
-const MAX_NAME: usize = 253;
-const MAX_LABEL: usize = 63;
 
 /// The reader of one ClientHello.
 #[derive(Debug, Default)]
@@ -208,14 +206,7 @@ fn parse_server_name(content: &[u8]) -> Option<Option<String>> {
 
 /// The name in the form configured names have; `None` for what can equal none of them.
 fn host_name(name: &[u8]) -> Option<String> {
-    let name = name.strip_suffix(b".").unwrap_or(name);
-    let legal = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    let label = |label: &[u8]| (1..=MAX_LABEL).contains(&label.len()) && label.iter().all(legal);
-    if name.len() > MAX_NAME || !name.split(|byte| *byte == b'.').all(label) {
-        return None;
-    }
-    let name = std::str::from_utf8(name).ok()?.to_ascii_lowercase();
-    name.parse::<IpAddr>().is_err().then_some(name)
+    name::canonical(name).filter(|name| name.parse::<IpAddr>().is_err())
 }
 
 /// Checks ALPN (RFC 7301 §3.1) and returns its list: names behind a length byte each.

@@ -212,7 +212,7 @@ impl Blueprint {
 fn contents(config: &Config, positions: &Positions, problems: &mut Vec<Problem>) -> Vec<Content> {
     let mut contents = Vec::with_capacity(config.rules.len());
     for (index, rule) in config.rules.iter().enumerate() {
-        contents.push(match rule.mode {
+        contents.push(match &rule.mode {
             Mode::Tls => Content::Hello,
             Mode::Regex => {
                 let patterns: Vec<_> =
@@ -225,6 +225,7 @@ fn contents(config: &Config, positions: &Positions, problems: &mut Vec<Problem>)
                     }
                 }
             }
+            Mode::Forward(forward) if forward.hashes_by_host() => Content::Host,
             Mode::Normal | Mode::Boost(_) | Mode::RoundRobin | Mode::Forward(_) => Content::Any,
         });
     }

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use crate::accept::admission::{Gate, Refusal};
 use crate::accept::lists::{AccessPolicy, PrefixSet};
 use crate::classify::Classifier;
+use crate::classify::host::HostParser;
 use crate::classify::regex::Patterns;
 use crate::classify::tls::HelloParser;
 use crate::flow::{ClientAddr, Moment};
@@ -60,6 +61,8 @@ pub(crate) enum Content {
     Patterns(Box<Patterns>),
     /// Mode `tls`.
     Hello,
+    /// Mode `forward` that hashes by host.
+    Host,
 }
 
 /// What a rule shares with the rest of its generation and of the process.
@@ -127,6 +130,7 @@ impl Rule {
             Content::Any => None,
             Content::Patterns(patterns) => Some(Classifier::Regex(patterns.scan())),
             Content::Hello => Some(Classifier::Tls(HelloParser::default())),
+            Content::Host => Some(Classifier::Host(HostParser::default())),
         }
     }
 

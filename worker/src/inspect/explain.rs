@@ -53,7 +53,8 @@ pub(super) fn explain(
     let refused = client.is_some_and(|client| !rule.policy.admits(client));
     let allowed = routing.router.allowed(&verdict, lines);
     let candidates = routing.router.candidates(&verdict, lines, now).unwrap_or_default();
-    let affinity = Affinity::client(client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    let client = client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let affinity = Affinity::of(&verdict, client);
     let explained = rule.selector.explain(lines, &allowed, &candidates, affinity, now);
     let counts = rule.selector.ranks_by_connections();
     let candidate = |(position, explained): (usize, &Explained)| Candidate {
@@ -95,6 +96,10 @@ fn verdict(rule: &Rule, connection: &Connection) -> Result<Verdict, String> {
         Content::Hello if connection.sni.is_some() || !connection.alpn.is_empty() => {
             Verdict::Hello(hello(connection)?)
         }
+        Content::Host => match canonical(connection.sni.as_deref()) {
+            Some(host) => Verdict::Host(host),
+            None => Verdict::Opaque,
+        },
         Content::Hello => Verdict::Opaque,
         Content::Patterns(_) => Verdict::Patterns(TargetSet::default()),
         Content::Any => Verdict::Unread,
@@ -102,10 +107,7 @@ fn verdict(rule: &Rule, connection: &Connection) -> Result<Verdict, String> {
 }
 
 fn hello(connection: &Connection) -> Result<Hello, String> {
-    let server_name = connection.sni.as_deref().map(|name| {
-        let name = name.strip_suffix('.').unwrap_or(name);
-        name.to_ascii_lowercase().into_boxed_str()
-    });
+    let server_name = canonical(connection.sni.as_deref());
     let mut alpn = Vec::new();
     for protocol in &connection.alpn {
         let length = u8::try_from(protocol.len()).ok().filter(|&length| length > 0);
@@ -113,6 +115,12 @@ fn hello(connection: &Connection) -> Result<Hello, String> {
         alpn.extend_from_slice(protocol.as_bytes());
     }
     Ok(Hello { server_name, alpn: alpn.into() })
+}
+
+/// A name as the reader of a hello would give it.
+fn canonical(name: Option<&str>) -> Option<Box<str>> {
+    let name = name.filter(|name| !name.is_empty())?;
+    Some(name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase().into())
 }
 
 fn unhex(hex: &str) -> Result<Vec<u8>, String> {

@@ -15,7 +15,7 @@ use super::forward::Forward;
 use super::machine::{Kind, Machine};
 use super::roundrobin::RoundRobin;
 use super::walk::Walk;
-use crate::flow::Candidates;
+use crate::flow::{Candidates, Verdict};
 use crate::upstream::LineSet;
 
 /// The selection of one rule: its mode, cursors and winner cache. Lives as long as the rule
@@ -34,6 +34,23 @@ pub struct Selector {
 pub struct Affinity(pub(super) u64);
 
 impl Affinity {
+    /// By the host the client asked for, where that was looked at and found; else by the client.
+    #[must_use]
+    pub fn of(verdict: &Verdict, client: IpAddr) -> Self {
+        match verdict {
+            Verdict::Host(host) => Self::host(host),
+            Verdict::Unread | Verdict::Patterns(_) | Verdict::Hello(_) | Verdict::Opaque => {
+                Self::client(client)
+            }
+        }
+    }
+
+    /// By a host in the form that [`crate::classify::host`] gives it.
+    #[must_use]
+    pub fn host(host: &str) -> Self {
+        Self(xxh3_64(host.as_bytes()))
+    }
+
     /// By the client's address without port, IPv4-mapped folded; equal addresses in whatever
     /// form give equal keys.
     #[must_use]

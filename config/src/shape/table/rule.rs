@@ -99,7 +99,9 @@ pub(super) const RULE: Shape = Shape {
         Field::new(
             "hash",
             words("unknown hash key", names::<HashKey>),
-            "The key of the hash strategy: the client's address, or the requested destination.",
+            "The key of the hash strategy: the client's address; or the host that its first bytes \
+             ask for (TLS server name, HTTP/1 Host), which are waited for up to timeout, and \
+             without one the client's address.",
         )
         .default(Literal::Word("client"))
         .modes(SELECTED),

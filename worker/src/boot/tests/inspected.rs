@@ -83,6 +83,38 @@ fn content_decides_by_name_protocol_or_bytes() {
 }
 
 #[test]
+fn c10_the_host_or_the_client_decides_where_a_hash_leads() {
+    let mut boss = Boss::greeted();
+    let address = boss.listen();
+    let targets: Vec<_> =
+        (1..9).map(|port| format!(r#"{{"address":"127.0.0.1:{port}"}}"#)).collect();
+    let rule = format!(
+        r#"{{"name":"r","listen":"{address}","mode":"forward","hash":"host",
+            "selector":{{"strategy":"hash"}},"targets":[{}]}}"#,
+        targets.join(",")
+    );
+    boss.serve(1, &[rule]);
+    let tried = |boss: &mut Boss, connection| explain(boss, connection).0;
+    let request =
+        |head: &str| -> String { head.bytes().map(|byte| format!("{byte:02x}")).collect() };
+    let mut first = std::collections::BTreeSet::new();
+    for site in ["a.example", "b.example", "c.example", "d.example", "e.example", "f.example"] {
+        let over_tls = tried(&mut boss, json!({ "sni": format!("{}.", site.to_uppercase()) }));
+        let head = format!("GET / HTTP/1.1\r\nHost: {site}:80\r\n");
+        let bytes = json!({ "bytes": request(&head), "client": "192.0.2.7" });
+        assert_eq!(tried(&mut boss, bytes), over_tls, "the client is no part of the key");
+        first.insert(over_tls[0].clone());
+    }
+    assert!(first.len() > 1, "sites are spread: {first:?}");
+    let client = |ip: &str| json!({ "client": ip });
+    let by_client = tried(&mut boss, client("192.0.2.7"));
+    assert_eq!(tried(&mut boss, client("::ffff:192.0.2.7")), by_client);
+    let other = json!({ "bytes": request("SSH-2.0-x\r\n"), "client": "192.0.2.7" });
+    assert_eq!(tried(&mut boss, other), by_client, "what names no host goes by the client");
+    assert!((1..20).any(|host| tried(&mut boss, client(&format!("192.0.2.{host}"))) != by_client));
+}
+
+#[test]
 fn marks_and_backups_are_told() {
     let (up, spare) = (Upstream::named("up"), Upstream::named("spare"));
     let mut boss = Boss::greeted();

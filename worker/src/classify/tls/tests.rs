@@ -123,7 +123,7 @@ fn a70_a_name_is_lower_cased_and_one_trailing_dot_ignored() {
     assert_eq!(name(b"www.example.com.").as_deref(), Some("www.example.com"));
     assert_eq!(name(b"_srv.xn--bcher-kva.example").as_deref(), Some("_srv.xn--bcher-kva.example"));
     let longest = [&[b'a'; 63][..], &[b'b'; 63], &[b'c'; 63], &[b'd'; 61]].join(&b'.');
-    assert_eq!(name(&longest).unwrap().len(), MAX_NAME);
+    assert_eq!(name(&longest).unwrap().len(), name::MAX_NAME);
 }
 
 #[test]

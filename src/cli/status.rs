@@ -67,7 +67,12 @@ fn describe(dir: &Path, status: &Status, lines: Result<Value, Failure>) -> Strin
         text.push_str(&format!("{}: {} since {since}\n", transition.kind, transition.phase));
     }
     if let Some(last) = &status.last_transition {
-        text.push_str(&format!("last {}: {} ({} ms)\n", last.kind, last.result, last.duration_ms));
+        text.push_str(&format!("last {}: {} ({} ms)", last.kind, last.result, last.duration_ms));
+        if let Some(age) = last.age_ms {
+            let age = humantime::format_duration(Duration::from_secs(age / 1000));
+            text.push_str(&format!(", {age} ago"));
+        }
+        text.push('\n');
         for problem in &last.problems {
             text.push_str(&format!("  {problem}\n"));
         }

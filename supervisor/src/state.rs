@@ -29,6 +29,7 @@ mod finish;
 mod limits;
 mod loss;
 mod offer;
+mod past;
 mod quarantine;
 mod queue;
 mod replace;
@@ -48,10 +49,11 @@ use std::time::Duration;
 
 use baton_handoff::message::{Generation, ListenerKey, ToSupervisor, WorkerId};
 
-use crate::action::{Action, Kind, Notify, Order, Report, Severity};
+use crate::action::{Action, Kind, Notify, Order, Severity};
 use crate::backoff::Backoff;
 use crate::event::{Binary, ConfigText, Event, Millis, Request, RequestId, Signal};
 pub(crate) use adopt::{Adoptee, Adoption, heir};
+use past::Past;
 use quarantine::Quarantine;
 use queue::{Pending, Queue};
 use replace::Replacing;
@@ -113,7 +115,7 @@ pub(crate) struct State {
     /// When the next replacement starts, while nobody serves and nothing else goes on.
     respawn_at: Option<Millis>,
     quarantine: Quarantine,
-    last: Option<Report>,
+    last: Option<Past>,
     next_worker: u32,
     next_ticket: u64,
     next_generation: Generation,

@@ -59,7 +59,12 @@ fn a_busy_port_among_three_new_ones_changes_nothing() {
     assert!(outcome.stderr.contains(&expected), "{outcome:?}");
     assert_eq!(ask(entry), "one");
     TcpListener::bind(first).expect("nothing was left bound");
-    assert_eq!(instance.status()["last_transition"]["result"], "failed");
+    let last = instance.status()["last_transition"].clone();
+    assert_eq!(last["result"], "failed");
+    assert!(last["age_ms"].is_u64(), "{last}");
+    let shown = instance.expect_ok(&["status"]);
+    let line = shown.lines().find(|line| line.starts_with("last reload: failed")).unwrap();
+    assert!(line.ends_with(" ago"), "{line}");
     drop(taken);
     instance.expect_ok(&["reload"]);
     assert_eq!(ask(third), "one");

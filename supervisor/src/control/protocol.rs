@@ -164,6 +164,9 @@ pub struct LastTransition {
     pub result: String,
     /// How long it took.
     pub duration_ms: u64,
+    /// Milliseconds since it ended. Absent from a release that did not say it.
+    #[serde(default)]
+    pub age_ms: Option<u64>,
     /// Everything that was wrong.
     pub problems: Vec<String>,
 }

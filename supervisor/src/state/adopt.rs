@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use baton_handoff::message::{Drain, Generation, ListenerKey, Standing, WorkerId};
 
+use super::past::Past;
 use super::queue::Pending;
 use super::worker::{Role, Rung, Worker};
 use super::{Accepted, Life, State, Turn, limits};
@@ -85,14 +86,15 @@ impl State {
             self.retire(turn, other);
         }
         turn.log(Severity::Info, summary.clone());
-        self.last = Some(Report {
+        let report = Report {
             kind: Kind::Start,
             outcome: Outcome::Success,
             summary,
             problems: Vec::new(),
             generation,
             duration_ms: 0,
-        });
+        };
+        self.last = Some(Past::now(report, turn.now));
         turn.act(Action::Notify(Notify::Ready));
         turn.status(format!("serving generation {}", generation.0));
         let request = match outdated {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use baton_handoff::message::{Generation, ListenerKey, WorkerId};
 
 use super::limits;
+use super::past::Past;
 use super::transition::{Failure, Step, Transition};
 use super::worker::Role;
 use super::{Life, State, Turn};
@@ -213,7 +214,7 @@ impl State {
         for to in requesters {
             turn.act(Action::Reply { to: *to, report: report.clone() });
         }
-        self.last = Some(report);
+        self.last = Some(Past::now(report, turn.now));
     }
 
     /// Answers a request that cannot even wait.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use baton_handoff::message::{Generation, ListenerKey, Pulse, WorkerId};
 use serde::{Deserialize, Serialize};
 
+use super::past::Past;
 use super::quarantine::Quarantine;
 use super::queue::Queue;
 use super::replace::Replacing;
@@ -77,6 +78,9 @@ struct SavedReport {
     problems: Vec<String>,
     generation: u64,
     duration_ms: u64,
+    /// Not said by every release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended: Option<Millis>,
 }
 
 impl Machine {
@@ -213,14 +217,17 @@ fn restored_worker(saved: &SavedWorker, now: Millis) -> (WorkerId, Worker) {
     (WorkerId(saved.id), worker)
 }
 
-fn saved_report(report: &Report) -> SavedReport {
+fn saved_report(past: &Past) -> SavedReport {
+    let Past { report, ended } = past;
     let Report { kind, outcome, summary, problems, generation, duration_ms } = report.clone();
-    SavedReport { kind, outcome, summary, problems, generation: generation.0, duration_ms }
+    let (generation, ended) = (generation.0, *ended);
+    SavedReport { kind, outcome, summary, problems, generation, duration_ms, ended }
 }
 
-fn restored_report(saved: SavedReport) -> Report {
-    let SavedReport { kind, outcome, summary, problems, generation, duration_ms } = saved;
-    Report { kind, outcome, summary, problems, generation: Generation(generation), duration_ms }
+fn restored_report(saved: SavedReport) -> Past {
+    let SavedReport { kind, outcome, summary, problems, generation, duration_ms, ended } = saved;
+    let generation = Generation(generation);
+    Past { report: Report { kind, outcome, summary, problems, generation, duration_ms }, ended }
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -22,12 +22,7 @@ impl State {
             state: self.word(),
             workers: self.worker_statuses(),
             transition: self.transition_status(now),
-            last_transition: self.last.as_ref().map(|report| LastTransition {
-                kind: report.kind.as_str().into(),
-                result: report.outcome.as_str().into(),
-                duration_ms: report.duration_ms,
-                problems: report.problems.clone(),
-            }),
+            last_transition: self.last.as_ref().map(|past| past.status(now)),
         }
     }
 

@@ -32,6 +32,13 @@ fn a_field_of_a_later_release_is_skipped() {
 }
 
 #[test]
+fn a_field_that_an_earlier_release_did_not_write_is_not_missed() {
+    let less = WORDS.replacen(",\"ended\":60000", "", 1);
+    assert_ne!(less, WORDS);
+    decode(&less).unwrap();
+}
+
+#[test]
 fn a_descriptor_with_two_owners_is_refused() {
     let twice = WORDS.replacen("\"lock\":10", "\"lock\":11", 1);
     assert!(matches!(decode(&twice), Err(StateError::Twice(11))));

@@ -27,6 +27,21 @@ fn a_reload_switches_in_the_same_worker_and_closes_what_is_no_longer_wanted() {
 }
 
 #[test]
+fn the_age_of_the_last_transition_counts_from_its_end() {
+    let mut world = World::serving();
+    let age = |world: &World| world.state.view(world.now).last_transition.unwrap().age_ms;
+    world.pass(Duration::from_secs(5));
+    assert_eq!(age(&world), Some(5000));
+    world.habits(1).prepare = Opinion::Ignores;
+    world.ask(Request::Reload);
+    world.pass(READY);
+    assert_eq!(world.state.view(world.now).last_transition.unwrap().result, "failed");
+    assert_eq!(age(&world), Some(0));
+    world.pass(Duration::from_millis(1500));
+    assert_eq!(age(&world), Some(1500));
+}
+
+#[test]
 fn a_reload_that_changes_nothing_succeeds_and_keeps_the_generation() {
     let mut world = World::serving();
     world.habits(1).prepare = Opinion::Unchanged;

@@ -114,6 +114,17 @@ fn the_end_comes_before_a_replacement() {
 }
 
 #[test]
+fn the_next_image_knows_how_old_the_last_transition_is() {
+    let (mut world, _) = about_to_replace();
+    let last = |state: &State, now| state.view(now).last_transition.unwrap();
+    world.pass(Duration::from_secs(2));
+    let machine = world.state.save().unwrap();
+    let restored = State::restore(machine, "1.1.0".into(), world.now).unwrap();
+    assert_eq!(last(&restored, world.now), last(&world.state, world.now));
+    assert!(last(&restored, world.now).age_ms >= Some(2000));
+}
+
+#[test]
 fn a_memory_that_contradicts_itself_is_refused() {
     let (world, _) = about_to_replace();
     let words = serde_json::to_value(world.state.save().unwrap()).unwrap();

@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::task::spawn_blocking;
 
 /// How long a phase may take before the demo gives up.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at the status.
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -120,10 +120,7 @@ fn lists_decide_by_the_client_address() {
 fn a_mapped_client_on_a_dual_stack_listener_counts_as_ipv4() {
     let loopback = Loopback::unique();
     let upstream = Upstream::echo(loopback.next());
-    // `:port` cannot have an address of its own, so the port has to be one nobody takes.
-    let probe = std::net::TcpListener::bind("[::]:0").unwrap();
-    let port = probe.local_addr().unwrap().port();
-    drop(probe);
+    let port = Loopback::everywhere();
     let instance = Instance::start(&json!({ "rules": [
         { "name": "r", "listen": format!(":{port}"), "mode": "normal", "allowlist": ["127.0.0.0/8"],
           "targets": [{ "address": upstream.address().to_string() }] }]}));

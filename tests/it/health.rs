@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use crate::harness::{Instance, Loopback, Upstream, hear, until};
 
+/// For how long a breaker that has just opened stays open.
+const COOLING: Duration = Duration::from_secs(5);
+
 fn start(entry: SocketAddr, mode: &str, targets: &[SocketAddr], extra: Value) -> Instance {
     let targets: Vec<_> =
         targets.iter().map(|address| json!({ "address": address.to_string() })).collect();
@@ -30,6 +33,16 @@ fn wait_unhealthy(instance: &Instance, target: SocketAddr, value: f64) {
         let seen = instance.series("baton_active_health_unhealthy", &of(target));
         (seen == value).then_some(())
     });
+}
+
+/// The head of a request, to the blank line or the end.
+fn asked(stream: &mut TcpStream) -> Vec<u8> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
+        head.push(byte[0]);
+    }
+    head
 }
 
 #[test]
@@ -68,9 +81,8 @@ fn a110_an_http_check_goes_by_the_status() {
     let first = Upstream::serve(loopback.next(), {
         let (well, probes) = (Arc::clone(&well), Arc::clone(&probes));
         move |mut stream| {
-            let mut request = [0; 1024];
-            let Ok(size) = stream.read(&mut request) else { return };
-            if request[..size].starts_with(b"GET /ready?x=1 HTTP/1.1\r\n") {
+            let request = asked(&mut stream);
+            if request.starts_with(b"GET /ready?x=1 HTTP/1.1\r\n") {
                 probes.fetch_add(1, Ordering::SeqCst);
             }
             let status = if well.load(Ordering::SeqCst) { 204 } else { 503 };
@@ -78,16 +90,16 @@ fn a110_an_http_check_goes_by_the_status() {
         }
     });
     let second = Upstream::serve(loopback.next(), |mut stream| {
-        let _heard = stream.read(&mut [0; 1024]);
+        asked(&mut stream);
         let _gone = stream.write_all(b"HTTP/1.1 200 second\r\nContent-Length: 0\r\n\r\n");
     });
     let entry = loopback.next();
-    let checks = json!({ "healthCheck": { "type": "http", "path": "/ready?x=1", "interval": 250,
-        "failureThreshold": 1, "successThreshold": 1, "statusMin": 200, "statusMax": 299 } });
+    let checks = json!({ "healthCheck": { "type": "http", "path": "/ready?x=1", "interval": 1000,
+        "timeout": 1000, "failureThreshold": 3, "successThreshold": 1, "statusMin": 200, "statusMax": 299 } });
     let instance = start(entry, "normal", &[first.address(), second.address()], checks);
     let ask = || {
         let mut stream = TcpStream::connect(entry).unwrap();
-        let _heard = stream.write_all(b"?");
+        let _heard = stream.write_all(b"? HTTP/1.1\r\n\r\n");
         let mut answer = String::new();
         let _reset = stream.read_to_string(&mut answer);
         answer
@@ -105,39 +117,45 @@ fn a110_an_http_check_goes_by_the_status() {
 
 #[test]
 fn a77_a78_the_breaker_opens_after_three_and_the_first_client_after_cooling_is_the_probe() {
-    let loopback = Loopback::unique();
-    let dead = loopback.next();
-    let second = Upstream::named(loopback.next(), "second");
-    let entry = loopback.next();
-    let instance = start(entry, "normal", &[dead, second.address()], json!({}));
-    let attempts = || instance.series("baton_dial_attempts_total", &of(dead));
-    let open = || instance.series("baton_route_circuit_open", &of(dead));
-    for _ in 0..2 {
+    // A machine too busy to do it all within the cooling time has proved nothing.
+    until("all is seen while the breaker cools", || {
+        let loopback = Loopback::unique();
+        let dead = loopback.next();
+        let second = Upstream::named(loopback.next(), "second");
+        let entry = loopback.next();
+        let instance = start(entry, "normal", &[dead, second.address()], json!({}));
+        let attempts = || instance.series("baton_dial_attempts_total", &of(dead));
+        let open = || instance.series("baton_route_circuit_open", &of(dead));
+        for _ in 0..2 {
+            assert_eq!(hear(entry).unwrap(), "second");
+        }
+        assert_eq!((attempts(), open()), (2.0, 0.0));
+        let before = Instant::now();
         assert_eq!(hear(entry).unwrap(), "second");
-    }
-    assert_eq!((attempts(), open()), (2.0, 0.0));
-    let before = Instant::now();
-    assert_eq!(hear(entry).unwrap(), "second");
-    let after = Instant::now();
-    until("the breaker shows open", || (open() == 1.0).then_some(()));
-    for _ in 0..20 {
-        assert_eq!(hear(entry).unwrap(), "second");
-    }
-    assert_eq!(attempts(), 3.0, "nobody tries an open line");
+        let after = Instant::now();
+        until("the breaker shows open", || (open() == 1.0).then_some(()));
+        for _ in 0..20 {
+            assert_eq!(hear(entry).unwrap(), "second");
+        }
+        let tried = attempts();
+        if before.elapsed() >= COOLING {
+            return None;
+        }
+        assert_eq!(tried, 3.0, "nobody tries an open line");
 
-    // No traffic and no checks meanwhile: nothing but time readmits it.
-    let first = Upstream::named(dead, "first");
-    let cooling = Duration::from_secs(5);
-    while after.elapsed() < cooling {
-        std::thread::park_timeout(cooling.saturating_sub(after.elapsed()));
-    }
-    assert_eq!(hear(entry).unwrap(), "first", "the first client after cooling is the probe");
-    assert!(before.elapsed() >= cooling);
-    assert_eq!(attempts(), 4.0);
-    assert_eq!(hear(entry).unwrap(), "first");
-    until("the breaker shows closed", || (open() == 0.0).then_some(()));
-    drop(first);
-    instance.stop();
+        // No traffic and no checks meanwhile: nothing but time readmits it.
+        let first = Upstream::named(dead, "first");
+        while after.elapsed() < COOLING {
+            std::thread::park_timeout(COOLING.saturating_sub(after.elapsed()));
+        }
+        assert_eq!(hear(entry).unwrap(), "first", "the first client after cooling is the probe");
+        assert_eq!(attempts(), 4.0);
+        assert_eq!(hear(entry).unwrap(), "first");
+        until("the breaker shows closed", || (open() == 0.0).then_some(()));
+        drop(first);
+        instance.stop();
+        Some(())
+    });
 }
 
 #[test]
@@ -152,9 +170,12 @@ fn b15_a84_with_every_line_open_the_client_is_closed_without_a_dial() {
             assert!(hear(entry).is_err());
             (instance.metric("baton_route_circuit_open") == 2.0).then_some(())
         });
-        let before = attempts();
-        assert!(hear(entry).is_err(), "reset");
-        assert_eq!(attempts(), before, "{mode}");
+        // On a busy machine they may have cooled meanwhile, and then somebody is the probe.
+        until("nobody is dialled", || {
+            let before = attempts();
+            assert!(hear(entry).is_err(), "reset");
+            (attempts() == before).then_some(())
+        });
         instance.stop();
     }
 }
@@ -212,9 +233,18 @@ fn a17_a_retired_generation_probes_nobody_while_its_connections_drain() {
         until("other probes go on", || (clock.accepted() >= start + count).then_some(()));
     };
     rounds(2);
-    let before = watched.accepted();
+    // Whatever came before our own is counted when that is.
+    let counted = || {
+        let before = watched.accepted();
+        drop(TcpStream::connect(watched.address()).unwrap());
+        until("our own is counted", || {
+            let now = watched.accepted();
+            (now > before).then_some(now)
+        })
+    };
+    let before = counted();
     rounds(5);
-    assert_eq!(watched.accepted(), before);
+    assert_eq!(counted(), before + 1);
     assert_eq!(instance.metric("baton_routing_retired_generations"), 1.0);
     held.write_all(b"y").unwrap();
     held.read_exact(&mut [0; 1]).unwrap();
@@ -233,12 +263,14 @@ fn b15_b21_failed_connections_are_told_at_most_once_a_second_with_how_many_were_
         assert!(hear(entry).is_err());
     }
     let seconds = begun.elapsed().as_secs();
-    let told: Vec<Value> = instance
-        .log()
-        .lines()
-        .filter(|line| line.contains("connection failed"))
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let told: Vec<Value> = until("the first is told", || {
+        let log = instance.log();
+        // The last line may be half written.
+        let whole = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let told = whole.filter(|line| line.contains("connection failed"));
+        let told: Vec<_> = told.map(|line| serde_json::from_str(line).unwrap()).collect();
+        (!told.is_empty()).then_some(told)
+    });
     let lines = u64::try_from(told.len()).unwrap();
     assert!((1..=seconds + 2).contains(&lines), "{lines} lines in {seconds} s");
     for line in &told {

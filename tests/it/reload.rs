@@ -1,10 +1,11 @@
 //! All or nothing.
 
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::harness::{Instance, Loopback, Streams, Upstream, until};
 
@@ -17,6 +18,14 @@ fn ask(entry: SocketAddr) -> String {
     let mut answer = String::new();
     TcpStream::connect(entry).unwrap().read_to_string(&mut answer).unwrap();
     answer
+}
+
+/// Whether nobody listens there. The socket is only bound: a copy of it in a process that a
+/// neighbouring test is just starting hinders no listener.
+fn bindable(address: SocketAddr) -> bool {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&address.into()).is_ok()
 }
 
 #[test]
@@ -58,17 +67,18 @@ fn a_busy_port_among_three_new_ones_changes_nothing() {
     let expected = format!("listen b at {busy}: Address already in use (os error 98)");
     assert!(outcome.stderr.contains(&expected), "{outcome:?}");
     assert_eq!(ask(entry), "one");
-    TcpListener::bind(first).expect("nothing was left bound");
+    until("nothing is left bound", || bindable(first).then_some(()));
     let last = instance.status()["last_transition"].clone();
     assert_eq!(last["result"], "failed");
     assert!(last["age_ms"].is_u64(), "{last}");
     let shown = instance.expect_ok(&["status"]);
     let line = shown.lines().find(|line| line.starts_with("last reload: failed")).unwrap();
     assert!(line.ends_with(" ago"), "{line}");
-    drop(taken);
+    // Closed at once, whoever has a copy.
+    SockRef::from(&taken).shutdown(Shutdown::Both).unwrap();
     instance.expect_ok(&["reload"]);
     assert_eq!(ask(third), "one");
-    TcpListener::bind(entry).expect("the listener nobody wants any more is closed");
+    until("the listener nobody wants any more is closed", || bindable(entry).then_some(()));
     instance.stop();
 }
 
@@ -178,10 +188,7 @@ fn a_ninth_draining_generation_is_refused() {
 fn b19_an_address_that_the_old_socket_still_holds_refuses_the_reload() {
     let loopback = Loopback::unique();
     let upstream = Upstream::named(loopback.next(), "here");
-    // `0.0.0.0:port` cannot have an address of its own, so the port has to be one nobody takes.
-    let probe = TcpListener::bind((loopback.ip(), 0)).unwrap();
-    let entry = probe.local_addr().unwrap();
-    drop(probe);
+    let entry = loopback.next();
     let config = |listen: String| {
         json!({ "rules": [{ "name": "r", "listen": listen, "mode": "normal",
                             "targets": [{ "address": upstream.address().to_string() }] }]})

@@ -70,7 +70,7 @@ fn a_retired_worker_ends_with_its_last_connection() {
 #[test]
 fn bad_new_versions_are_sent_away_and_the_old_one_serves_on() {
     let Echo { instance, entry, _upstream } =
-        Echo::start(json!({ "readyTimeout": "1s", "watch": "2s", "drainTimeout": "5m" }));
+        Echo::start(json!({ "readyTimeout": "10s", "watch": "2s", "drainTimeout": "5m" }));
     let streams = Streams::open(entry, 4);
     let storm = Storm::start(entry, 2);
     let old = instance.serving();

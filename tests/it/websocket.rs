@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Instance, Loopback, Upstream};
 
-const TIMEOUT: Duration = Duration::from_millis(400);
+/// Long enough for the first bytes to arrive in time on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(5);
 const TEXT: u8 = 1;
 const CLOSE: u8 = 8;
 const PING: u8 = 9;

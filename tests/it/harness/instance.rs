@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,6 +15,10 @@ use super::wait::until;
 
 /// Inherited by every process of an instance, so that none can hide.
 const MARK: &str = "BATON_TEST_MARK";
+
+/// How long a process may need to be gone after its supervisor, on a busy machine. One that was
+/// forgotten stays for minutes.
+const LEAVING: Duration = Duration::from_secs(20);
 
 /// Variables of the surrounding shell that would change what the binary does.
 const FOREIGN: [&str; 4] = ["BATON_CONFIG", "MOTO_CONFIG", "BATON_RUNTIME_DIR", "NOTIFY_SOCKET"];
@@ -162,7 +167,11 @@ impl Instance {
 
     /// Waits until a worker serves.
     pub(crate) fn wait_serving(&self) {
-        self.wait_for("a serving worker", |status| serving(status).map(|_| ()));
+        until("a serving worker", || {
+            let ended = state(&Path::new("/proc").join(self.pid().to_string())) == Some('Z');
+            assert!(!ended, "the supervisor has ended");
+            self.try_status().as_ref().and_then(serving)
+        });
     }
 
     /// Waits until a worker other than `old` serves; returns its process id.
@@ -246,6 +255,21 @@ impl Instance {
     }
 }
 
+impl Instance {
+    /// Looks for processes of this instance until there is none; those that stay.
+    fn wait_alone(&self, found: impl Fn(u32)) -> Vec<u32> {
+        let start = Instant::now();
+        loop {
+            let left = marked(&self.mark);
+            if left.is_empty() || start.elapsed() > LEAVING {
+                return left;
+            }
+            left.into_iter().for_each(&found);
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+}
+
 impl Drop for Instance {
     fn drop(&mut self) {
         if self.scratch.is_none() {
@@ -258,12 +282,14 @@ impl Drop for Instance {
             // Unless the test has seen the end itself, it is brought about here.
             let _gone = kill(pid_of(self.pid()), Signal::SIGKILL);
             let _reaped = self.supervisor.wait();
-            for pid in marked(&self.mark) {
+            // As long as one lives, it may write into the directory that is about to go.
+            self.wait_alone(|pid| {
                 let _gone = kill(pid_of(pid), Signal::SIGKILL);
-            }
+            });
             return;
         }
-        let leaked = marked(&self.mark);
+        // What the supervisor has ended may need a moment more to be gone.
+        let leaked = self.wait_alone(|_| ());
         for &pid in &leaked {
             let _gone = kill(pid_of(pid), Signal::SIGKILL);
         }

@@ -107,6 +107,8 @@ fn exchange(entry: SocketAddr, number: u64) -> std::io::Result<bool> {
 pub(crate) struct Streams {
     stop: Arc<AtomicBool>,
     frames: Arc<AtomicU64>,
+    /// Streams that have had a frame back.
+    begun: Arc<AtomicU64>,
     threads: Vec<JoinHandle<Result<u64, String>>>,
 }
 
@@ -116,16 +118,20 @@ impl Streams {
     /// Opens `count` streams and waits until each has had a frame back.
     pub(crate) fn open(entry: SocketAddr, count: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let frames = Arc::new(AtomicU64::new(0));
+        let (frames, begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let threads = (0..count)
             .map(|number| {
-                let (stop, frames) = (Arc::clone(&stop), Arc::clone(&frames));
+                let (stop, frames, begun) =
+                    (Arc::clone(&stop), Arc::clone(&frames), Arc::clone(&begun));
                 let pattern = Pattern(0xBA70_0000 + number as u64);
-                std::thread::spawn(move || stream(entry, pattern, &stop, &frames))
+                std::thread::spawn(move || stream(entry, pattern, &stop, &frames, &begun))
             })
             .collect();
-        let streams = Self { stop, frames, threads };
-        streams.wait_frames(count as u64);
+        let streams = Self { stop, frames, begun, threads };
+        until("every stream moves", || {
+            let broken = streams.threads.iter().any(JoinHandle::is_finished);
+            (broken || streams.begun.load(Ordering::SeqCst) == count as u64).then_some(())
+        });
         streams
     }
 
@@ -151,6 +157,7 @@ fn stream(
     pattern: Pattern,
     stop: &AtomicBool,
     frames: &AtomicU64,
+    begun: &AtomicU64,
 ) -> Result<u64, String> {
     let name = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
     let mut socket = TcpStream::connect_timeout(&entry, PATIENCE).map_err(name("connect"))?;
@@ -163,6 +170,9 @@ fn stream(
         socket.read_exact(&mut frame).map_err(name("read"))?;
         if let Some(at) = pattern.mismatch(position, &frame) {
             return Err(format!("wrong byte at {at}"));
+        }
+        if position == 0 {
+            begun.fetch_add(1, Ordering::SeqCst);
         }
         position += frame.len() as u64;
         frames.fetch_add(1, Ordering::SeqCst);

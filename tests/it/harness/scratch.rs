@@ -1,5 +1,6 @@
 //! A directory that goes with the test.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,10 +12,17 @@ pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("baton-it-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
+        loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("baton-it-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Self(path),
+                // Of a process that had this number before, and was killed.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("cannot make {}: {error}", path.display()),
+            }
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {

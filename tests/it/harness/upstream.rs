@@ -32,10 +32,13 @@ impl Upstream {
         })
     }
 
-    /// Says `name` at once and ends: tells which target a connection reached.
+    /// Says `name` at once and ends: tells which target a connection reached. Hears the client
+    /// out all the same: to close with a byte unread is a reset, which may overtake the name.
     pub(crate) fn named(address: SocketAddr, name: &'static str) -> Self {
         Self::serve(address, move |mut stream| {
             let _gone = stream.write_all(name.as_bytes());
+            let _gone = stream.shutdown(Shutdown::Write);
+            let _gone = std::io::copy(&mut stream, &mut std::io::sink());
         })
     }
 

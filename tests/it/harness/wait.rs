@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// After this a phase will not come any more. Far beyond what anything here takes on a busy
 /// machine, so it decides only whether a broken test ends.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Asks `probe` until it has an answer.
 ///

@@ -14,16 +14,24 @@
 //! An attempt holds an [`Admission`], the connection it becomes a [`Held`]. Dropping either
 //! gives back everything it holds, so a client that leaves in the middle costs a line nothing.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+mod admission;
+mod core;
+mod held;
+mod published;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::breaker::{Breaker, Failure, Pass, State};
-use super::ewma::Ewma;
-use super::health::{Thresholds, Verdict};
-use super::load::Load;
-use super::marks::{MarkPolicy, Marks};
-use crate::flow::{Fault, Moment, RelayEnd};
+use self::held::Hold;
+use self::published::{PROBING, Published};
+use super::breaker::{Pass, State};
+use super::health::Thresholds;
+use super::marks::MarkPolicy;
+use crate::flow::Moment;
+
+pub use self::admission::Admission;
+pub(super) use self::core::Core;
+pub use self::held::Held;
 
 /// What excludes a line after failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,44 +56,6 @@ pub enum Refused {
     Marked,
 }
 
-/// The state proper.
-#[derive(Debug, Default)]
-pub(super) struct Core {
-    pub(super) ewma: Ewma,
-    pub(super) sample_at: Moment,
-    pub(super) breaker: Breaker,
-    pub(super) marks: Marks,
-    pub(super) health: Verdict,
-    pub(super) connect_load: Load,
-    pub(super) first_byte_load: Load,
-}
-
-/// What decisions read.
-#[derive(Debug, Default)]
-struct Published {
-    /// 0 closed, [`PROBING`] half open, else when the cooling ends.
-    open_until: AtomicU64,
-    epoch: AtomicU32,
-    marked_until: AtomicU64,
-    unhealthy: AtomicBool,
-    ewma: AtomicU64,
-    /// The longer of the breaker's streaks.
-    streak: AtomicU32,
-    /// Whether a clean relay would change anything.
-    blemished: AtomicBool,
-    connect: PublishedLoad,
-    first_byte: PublishedLoad,
-}
-
-#[derive(Debug, Default)]
-struct PublishedLoad {
-    ewma: AtomicU64,
-    last: AtomicU64,
-    at: AtomicU64,
-}
-
-const PROBING: u64 = u64::MAX;
-
 /// A line.
 #[derive(Debug)]
 pub struct Line {
@@ -96,55 +66,6 @@ pub struct Line {
     /// Attempts in flight plus connections held.
     active: AtomicU32,
     core: Mutex<Core>,
-}
-
-/// An attempt that was let through. Dropped without an outcome it is neutral and gives the
-/// half-open probe's place back.
-#[derive(Debug)]
-#[must_use = "dropping an admission gives it back"]
-pub struct Admission {
-    hold: Hold,
-    pass: Pass,
-    /// Present when this is the half-open probe.
-    probe: Option<Probe>,
-    /// Whether failures and successes touch the marks.
-    marks: bool,
-}
-
-/// The half-open probe's place; given back when dropped before it was used up.
-#[derive(Debug)]
-struct Probe {
-    line: Arc<Line>,
-    pass: Pass,
-    used: bool,
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        if !self.used {
-            let mut core = self.line.lock();
-            core.breaker.give_back(self.pass);
-            self.line.publish(&core);
-        }
-    }
-}
-
-/// A connection over a line, from its selection to its end; counts as active until dropped.
-#[derive(Debug)]
-#[must_use = "dropping it ends the connection's share in the line"]
-pub struct Held {
-    hold: Hold,
-    pass: Pass,
-}
-
-/// One in [`Line::active`].
-#[derive(Debug)]
-struct Hold(Arc<Line>);
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Relaxed);
-    }
 }
 
 impl Line {
@@ -266,8 +187,7 @@ impl Line {
             0 => Pass { epoch: self.published.epoch.load(Relaxed), probe: false },
             _ => self.admit_slowly(now)?,
         };
-        let probe = pass.probe.then(|| Probe { line: Arc::clone(self), pass, used: false });
-        Ok(Admission { hold: Hold::new(self), pass, probe, marks: true })
+        Ok(Admission::new(self, pass))
     }
 
     fn admit_slowly(&self, now: Moment) -> Result<Pass, Refused> {
@@ -284,7 +204,7 @@ impl Line {
     /// was handed over by another process).
     pub fn adopt(self: &Arc<Self>) -> Held {
         let epoch = self.published.epoch.load(Relaxed);
-        Held { hold: Hold::new(self), pass: Pass { epoch, probe: false } }
+        Held::new(Hold::new(self), Pass { epoch, probe: false })
     }
 
     /// The result of an active probe. True when the verdict changed.
@@ -315,176 +235,7 @@ impl Line {
 
     /// Publishes what decisions read; called with the lock held.
     fn publish(&self, core: &Core) {
-        let published = &self.published;
-        if self.gate == Gate::Breaker {
-            let open_until = match core.breaker.state() {
-                State::Closed => 0,
-                State::Open { until } => until.0.clamp(1, PROBING - 1),
-                State::HalfOpen { .. } => PROBING,
-            };
-            // The epoch first: whoever sees the breaker closed must not show an old pass.
-            published.epoch.store(core.breaker.epoch(), Relaxed);
-            published.open_until.store(open_until, Relaxed);
-        } else {
-            published.marked_until.store(core.marks.until.0, Relaxed);
-        }
-        published.streak.store(core.streak(self.gate), Relaxed);
-        let blemished = core.breaker.level() > 0 || core.streak(self.gate) > 0;
-        published.blemished.store(blemished, Relaxed);
-        published.unhealthy.store(core.health.unhealthy, Relaxed);
-        published.ewma.store(core.ewma.nanos(), Relaxed);
-        published.connect.write(&core.connect_load);
-        published.first_byte.write(&core.first_byte_load);
-    }
-}
-
-impl Core {
-    fn take_sample(&mut self, connect: Duration, now: Moment) {
-        self.ewma.sample(connect);
-        self.sample_at = now;
-        self.connect_load.sample(connect, now);
-    }
-
-    /// Failures in a row, as the gate counts them.
-    pub(super) fn streak(&self, gate: Gate) -> u32 {
-        match gate {
-            Gate::Breaker => self.breaker.dial_streak().max(self.breaker.attributable_streak()),
-            Gate::Marks(_) => self.marks.fails,
-        }
-    }
-}
-
-impl Hold {
-    fn new(line: &Arc<Line>) -> Self {
-        line.active.fetch_add(1, Relaxed);
-        Self(Arc::clone(line))
-    }
-}
-
-impl PublishedLoad {
-    fn write(&self, load: &Load) {
-        self.ewma.store(load.ewma.nanos(), Relaxed);
-        self.at.store(load.at.0, Relaxed);
-        self.last.store(load.last, Relaxed);
-    }
-
-    fn read(&self, now: Moment) -> Option<u64> {
-        let load = Load {
-            last: self.last.load(Relaxed),
-            ewma: Ewma::from_nanos(self.ewma.load(Relaxed)),
-            at: Moment(self.at.load(Relaxed)),
-        };
-        load.weight(now)
-    }
-}
-
-impl Admission {
-    /// Makes the outcome leave the failure marks alone (racers of `parallel`: a dead candidate
-    /// stays in the group).
-    pub fn without_marks(mut self) -> Self {
-        self.marks = false;
-        self
-    }
-
-    /// Whether this is the half-open probe, which must be a fresh dial.
-    #[must_use]
-    pub fn is_probe(&self) -> bool {
-        self.pass.probe
-    }
-
-    /// The dial has really begun (quota was taken): this is what "last tried" means.
-    pub fn started(&self, now: Moment) {
-        self.hold.0.last_attempt.store(now.0, Relaxed);
-    }
-
-    /// Connected and prepared. `connect` is the pure TCP connect time of a fresh dial; `None`
-    /// for a prewarmed socket, which proves nothing and is neutral.
-    pub fn connected(mut self, connect: Option<Duration>, now: Moment) -> Held {
-        if let Some(connect) = connect {
-            self.use_up_probe();
-            let line = &self.hold.0;
-            let mut core = line.lock();
-            // A late success of an attempt from before the opening is still a true latency.
-            core.take_sample(connect, now);
-            match line.gate {
-                Gate::Breaker => core.breaker.succeeded(self.pass),
-                Gate::Marks(_) if self.marks => core.marks.succeeded(),
-                Gate::Marks(_) => {}
-            }
-            line.publish(&core);
-        }
-        Held { hold: self.hold, pass: self.pass }
-    }
-
-    /// Failed. True when this excluded the line (opened the breaker, or marked it).
-    pub fn failed(mut self, fault: Fault, now: Moment) -> bool {
-        let failure = match fault {
-            Fault::Dial => Failure::Dial,
-            Fault::Preparation => Failure::Attributable,
-            Fault::Local => return false,
-        };
-        self.use_up_probe();
-        let line = &self.hold.0;
-        let mut core = line.lock();
-        let excluded = match line.gate {
-            Gate::Breaker => core.breaker.failed(self.pass, failure, now),
-            Gate::Marks(policy) => self.marks && core.marks.failed(policy, now),
-        };
-        let streak = core.streak(line.gate);
-        core.connect_load.penalise(streak, now);
-        line.publish(&core);
-        excluded
-    }
-
-    fn use_up_probe(&mut self) {
-        if let Some(probe) = &mut self.probe {
-            probe.used = true;
-        }
-    }
-}
-
-impl Held {
-    /// The line the connection runs over.
-    #[must_use]
-    pub fn line(&self) -> &Arc<Line> {
-        &self.hold.0
-    }
-
-    /// The upstream's first byte came `span` after the client's first byte was forwarded. Only
-    /// told when the client spoke first.
-    pub fn first_byte(&self, span: Duration, now: Moment) {
-        let line = &self.hold.0;
-        let mut core = line.lock();
-        core.first_byte_load.sample(span, now);
-        line.publish(&core);
-    }
-
-    /// The relay ended.
-    pub fn finish(self, end: RelayEnd, now: Moment) {
-        let line = &self.hold.0;
-        match end {
-            RelayEnd::Clean { carried: true } => {
-                if line.gate == Gate::Breaker && line.published.blemished.load(Relaxed) {
-                    let mut core = line.lock();
-                    core.breaker.proved(self.pass);
-                    line.publish(&core);
-                }
-            }
-            RelayEnd::AtOnce => {
-                let mut core = line.lock();
-                let streak = match line.gate {
-                    Gate::Breaker => {
-                        core.breaker.failed(self.pass, Failure::Attributable, now);
-                        core.streak(line.gate)
-                    }
-                    // A selector's marks are about reaching the target, which worked.
-                    Gate::Marks(_) => 1,
-                };
-                core.connect_load.penalise(streak, now);
-                line.publish(&core);
-            }
-            RelayEnd::Clean { carried: false } | RelayEnd::Broken | RelayEnd::Neutral => {}
-        }
+        self.published.write(self.gate, core);
     }
 }
 

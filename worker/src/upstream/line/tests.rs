@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::flow::{Fault, RelayEnd};
 
 const T: Moment = Moment(1_000_000_000_000);
 

@@ -9,7 +9,7 @@
 //! | mode | machine |
 //! |---|---|
 //! | `normal`, `regex`, `tls` | [`walk`]: candidates in order, each with its share of the time |
-//! | `boost` | [`boost`]: cached winner, hedge, else a race of the best two ([`rank`]) |
+//! | `boost` | [`boost`]: cached winner, hedge, else a race of the best two ([`rank`]); [`refresh`] in the background |
 //! | `roundrobin` | [`roundrobin`]: one by rotation, then `boost` without it |
 //! | `forward` | [`forward`]: eligibility, marks, backups, then a strategy ([`strategy`]) |
 //!
@@ -23,16 +23,18 @@ pub mod explain;
 mod flights;
 mod forward;
 mod machine;
+mod notes;
 mod rank;
+mod refresh;
 mod roundrobin;
 mod selector;
 mod strategy;
 mod walk;
 
-pub use boost::{HedgeNotes, Notes};
 pub use cache::RefreshTicket;
 pub use flights::Winner;
 pub use machine::Machine;
+pub use notes::{HedgeNotes, Notes};
 pub use selector::{Affinity, Selector};
 
 #[cfg(test)]

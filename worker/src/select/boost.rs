@@ -18,6 +18,7 @@ use baton_config::model::Hedge;
 
 use super::cache::RefreshTicket;
 use super::flights::{Flights, Launch, Settled};
+use super::notes::Notes;
 use super::rank;
 use super::selector::Selector;
 use super::walk;
@@ -62,43 +63,24 @@ enum Hedging {
     Armed { since: Moment, at: Moment },
 }
 
-/// What happened on the way, for the decision log and the counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Notes {
-    /// Whether the winner cache had a usable line; `None` when it was not asked.
-    pub cache_hit: Option<bool>,
-    /// What became of the hedge.
-    pub hedge: HedgeNotes,
-}
-
-/// The hedge of one connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HedgeNotes {
-    /// The clock was started.
-    pub scheduled: bool,
-    /// The backup was started, after this delay.
-    pub launched: Option<Duration>,
-    /// The backup won.
-    pub won: bool,
-    /// The primary finished before the clock ran out.
-    pub avoided: bool,
-    /// No place to dial was free when it was due.
-    pub skipped_capacity: bool,
-    /// The rule's time limit would have come first.
-    pub skipped_deadline: bool,
-    /// There was no other usable line.
-    pub no_candidate: bool,
-}
-
 impl Boost {
     pub(super) fn new(selector: Arc<Selector>, flights: Flights, hedge: Option<Hedge>) -> Self {
+        Self::with_quota(selector, flights, hedge, Quota::Wait)
+    }
+
+    pub(super) fn with_quota(
+        selector: Arc<Selector>,
+        flights: Flights,
+        hedge: Option<Hedge>,
+        quota: Quota,
+    ) -> Self {
         Self {
             selector,
             flights,
             hedge,
             phase: Phase::Cold,
             deadline: Moment::default(),
-            quota: Quota::Wait,
+            quota,
             spare_cache: false,
             token: None,
             refresh: None,
@@ -117,6 +99,12 @@ impl Boost {
         if !self.start_warm(now, out) {
             self.race(now, out);
         }
+    }
+
+    /// Begins with a race, whatever is cached.
+    pub(super) fn start_race(&mut self, deadline: Moment, now: Moment, out: &mut Steps) {
+        self.deadline = deadline;
+        self.race(now, out);
     }
 
     /// Dials the cached line, if there is one that is usable.
@@ -164,7 +152,7 @@ impl Boost {
         }
     }
 
-    fn on_race(&mut self, settled: Settled, now: Moment, out: &mut Steps) {
+    pub(super) fn on_race(&mut self, settled: Settled, now: Moment, out: &mut Steps) {
         match settled {
             Settled::Connected(attempt) => self.win_race(attempt, now, out),
             Settled::Failed(..) => self.race(now, out),
@@ -272,7 +260,7 @@ impl Boost {
     }
 
     /// Fills the race up to two; ends when nothing is in flight and nothing left to try.
-    fn race(&mut self, now: Moment, out: &mut Steps) {
+    pub(super) fn race(&mut self, now: Moment, out: &mut Steps) {
         if now < self.deadline {
             if self.flights.in_flight() == 0 {
                 for line in rank::top_two(&self.flights, now).into_iter().flatten() {
@@ -325,52 +313,5 @@ impl Boost {
 
     pub(super) fn take_refresh(&mut self) -> Option<RefreshTicket> {
         self.refresh.take()
-    }
-}
-
-/// The background race that replaces a cached winner before it expires.
-#[derive(Debug)]
-pub(super) struct Refresh {
-    /// A race with a quota of its own.
-    pub(super) boost: Boost,
-    /// Held until the race is over, so that there is only one.
-    ticket: Option<RefreshTicket>,
-}
-
-/// How long a background race may take.
-const REFRESH_LIMIT: Duration = Duration::from_secs(2);
-
-impl Refresh {
-    pub(super) fn new(ticket: RefreshTicket, flights: Flights) -> Self {
-        let mut boost = Boost::new(Arc::clone(&ticket.selector), flights, None);
-        boost.quota = Quota::Background;
-        Self { boost, ticket: Some(ticket) }
-    }
-
-    pub(super) fn start(&mut self, now: Moment, out: &mut Steps) {
-        self.boost.deadline = now.after(REFRESH_LIMIT);
-        self.boost.race(now, out);
-        self.give_ticket_back();
-    }
-
-    pub(super) fn on(&mut self, event: Event, now: Moment, out: &mut Steps) {
-        let settled = self.boost.flights.settle(event, now);
-        match settled {
-            // Background places are taken without waiting anyway; there is no second quota.
-            Settled::TargetFull(_) => self.boost.race(now, out),
-            Settled::Connected(_)
-            | Settled::Failed(..)
-            | Settled::ProcessFull(_)
-            | Settled::Started(_)
-            | Settled::Woke
-            | Settled::Nothing => self.boost.on_race(settled, now, out),
-        }
-        self.give_ticket_back();
-    }
-
-    fn give_ticket_back(&mut self) {
-        if self.boost.flights.done() {
-            self.ticket = None;
-        }
     }
 }

@@ -1,9 +1,11 @@
 //! The one type a driver knows: a machine of any mode.
 
-use super::boost::{Boost, Notes, Refresh};
+use super::boost::Boost;
 use super::cache::RefreshTicket;
 use super::flights::{Flights, Winner};
 use super::forward::Forward;
+use super::notes::Notes;
+use super::refresh::Refresh;
 use super::roundrobin::RoundRobin;
 use super::walk::Walk;
 use crate::flow::{Event, Moment, Select, Steps};

@@ -8,11 +8,12 @@ use std::time::Duration;
 use baton_config::model::{Mode, Rule};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::boost::{Boost, Refresh};
+use super::boost::Boost;
 use super::cache::{RefreshTicket, WinnerCache};
 use super::flights::Flights;
 use super::forward::Forward;
 use super::machine::{Kind, Machine};
+use super::refresh::Refresh;
 use super::roundrobin::RoundRobin;
 use super::walk::Walk;
 use crate::flow::{Candidates, Verdict};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use baton_supervisor::control::protocol::{Request, Response, Status, WorkerRole};
+use baton_supervisor::control::protocol::{MigrationStatus, Request, Response, Status, WorkerRole};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -65,6 +65,16 @@ fn describe(dir: &Path, status: &Status, lines: Result<Value, Failure>) -> Strin
     if let Some(transition) = &status.transition {
         let since = humantime::format_duration(Duration::from_millis(transition.since));
         text.push_str(&format!("{}: {} since {since}\n", transition.kind, transition.phase));
+        if let Some(MigrationStatus { moved, waiting, kept }) = transition.migration {
+            let line = format!("  moved {moved}, still dialling {waiting}, kept {kept}\n");
+            text.push_str(&line);
+        }
+    }
+    if let Some(recovery) = &status.recovery {
+        let since = humantime::format_duration(Duration::from_millis(recovery.since));
+        let of: Vec<_> = recovery.of.iter().map(u32::to_string).collect();
+        let (by, of) = (recovery.worker, of.join(", "));
+        text.push_str(&format!("worker {by} carries on what worker {of} left, since {since}\n"));
     }
     if let Some(last) = &status.last_transition {
         text.push_str(&format!("last {}: {} ({} ms)", last.kind, last.result, last.duration_ms));
@@ -97,10 +107,14 @@ fn section(text: &mut String, rows: &[Vec<String>]) {
 }
 
 fn workers(status: &Status) -> Vec<Vec<String>> {
-    let mut rows =
-        vec![["WORKER", "VERSION", "ROLE", "GENERATION", "CONNECTIONS"].map(String::from).to_vec()];
+    let mut rows = vec![
+        ["WORKER", "PID", "VERSION", "ROLE", "GENERATION", "CONNECTIONS"]
+            .map(String::from)
+            .to_vec(),
+    ];
     rows.extend(status.workers.iter().map(|worker| {
         vec![
+            worker.worker.to_string(),
             worker.pid.to_string(),
             worker.version.clone(),
             role(worker.role).into(),

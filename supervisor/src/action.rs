@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use baton_handoff::message::{
-    Drain, Generation, HelloWorker, ListenerKey, ListenerWanted, ToWorker, WorkerId,
+    Dead, Drain, Generation, HelloWorker, ListenerKey, ListenerWanted, ToWorker, WorkerId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,8 @@ pub(crate) enum Kind {
     Upgrade,
     /// A replacement for a worker that died.
     Respawn,
+    /// The same, of the build before: the present one cannot live.
+    Fallback,
     /// The end.
     Stop,
 }
@@ -76,6 +78,7 @@ impl Kind {
             Self::Reload => "reload",
             Self::Upgrade => "upgrade",
             Self::Respawn => "respawn",
+            Self::Fallback => "fallback",
             Self::Stop => "stop",
         }
     }
@@ -258,6 +261,30 @@ pub(crate) enum Action {
     /// The worker's process is gone: fold its metrics lane, drop its channel.
     Forget {
         /// Which.
+        worker: WorkerId,
+        /// Its lifeline is kept: its connections are to be carried on.
+        remains: bool,
+    },
+    /// Have the connections of one worker move to another; answered by `NotMigrating` if they
+    /// cannot be told.
+    Migrate {
+        /// Whose connections.
+        from: WorkerId,
+        /// Whose they will be.
+        to: WorkerId,
+        /// Milliseconds it may take.
+        timeout_ms: u64,
+    },
+    /// Have a worker carry on what dead ones left. The lifeline of each was kept.
+    Recover {
+        /// Who.
+        worker: WorkerId,
+        /// What, the one that died last first.
+        dead: Vec<Dead>,
+    },
+    /// Close the kept lifeline of a dead worker: nobody is to carry on what it left any more.
+    LetGo {
+        /// Whose.
         worker: WorkerId,
     },
     /// A transition went on a phase.

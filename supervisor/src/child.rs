@@ -14,6 +14,8 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
+use crate::event::Exit;
+
 /// A process. Dropping it neither kills nor reaps: workers outlive a supervisor.
 #[derive(Debug)]
 pub(crate) struct Child {
@@ -50,19 +52,21 @@ impl Child {
         self.pid
     }
 
-    /// Waits for the end and reaps; how it ended, for people.
-    pub(crate) async fn wait(&self) -> String {
+    /// Waits for the end and reaps.
+    pub(crate) async fn wait(&self) -> Exit {
+        let unseen = |how| Exit { how, orderly: false };
         loop {
             if let Err(error) = self.handle.ended().await {
-                return format!("its end cannot be awaited: {error}");
+                return unseen(format!("its end cannot be awaited: {error}"));
             }
             // Blocks not at all: it has ended.
             match waitid(Id::PIDFd(self.handle.as_fd()), WaitPidFlag::WEXITED) {
                 Ok(WaitStatus::Exited(_, code)) => {
-                    return ExitStatus::from_raw(code << 8).to_string();
+                    let how = ExitStatus::from_raw(code << 8).to_string();
+                    return Exit { how, orderly: code == 0 };
                 }
                 Ok(WaitStatus::Signaled(_, signal, _)) => {
-                    return ExitStatus::from_raw(signal as i32).to_string();
+                    return unseen(ExitStatus::from_raw(signal as i32).to_string());
                 }
                 Ok(
                     WaitStatus::StillAlive
@@ -72,8 +76,10 @@ impl Child {
                     | WaitStatus::PtraceSyscall(_),
                 )
                 | Err(Errno::EINTR) => {}
-                Err(Errno::ECHILD) => return "in its own time (it is no child of ours)".into(),
-                Err(error) => return format!("its exit status is unknown: {error}"),
+                Err(Errno::ECHILD) => {
+                    return unseen("in its own time (it is no child of ours)".into());
+                }
+                Err(error) => return unseen(format!("its exit status is unknown: {error}")),
             }
         }
     }
@@ -103,10 +109,14 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn an_end_is_told_the_way_it_came() {
         let child = Child::start(shell("exit 3")).unwrap();
-        assert_eq!(child.wait().await, "exit status: 3");
+        let exit = child.wait().await;
+        assert_eq!((exit.how.as_str(), exit.orderly), ("exit status: 3", false));
+        let child = Child::start(shell("exit 0")).unwrap();
+        assert!(child.wait().await.orderly);
         let child = Child::start(shell("exec sleep 600")).unwrap();
         child.signal(Signal::SIGKILL).unwrap();
-        assert_eq!(child.wait().await, "signal: 9 (SIGKILL)");
+        let exit = child.wait().await;
+        assert_eq!((exit.how.as_str(), exit.orderly), ("signal: 9 (SIGKILL)", false));
         child.signal(Signal::SIGKILL).unwrap();
     }
 
@@ -116,6 +126,6 @@ mod tests {
         let pid = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
         let stranger = Child::of(pid).unwrap();
         stranger.signal(Signal::SIGKILL).unwrap();
-        assert!(stranger.wait().await.starts_with("in its own time"));
+        assert!(stranger.wait().await.how.starts_with("in its own time"));
     }
 }

@@ -16,6 +16,7 @@ mod adopt;
 mod clock;
 mod execute;
 mod launch;
+mod lifeline;
 mod meters;
 mod programs;
 mod questions;
@@ -53,7 +54,7 @@ use crate::control::protocol::{Request as Asked, Response};
 use crate::control::server::{ControlSocket, Desk, Incoming};
 use crate::event::{Event, Millis, Request, Signal, Ticket};
 use crate::listeners::Listeners;
-use crate::options::{ConfigSource, Options, StartError};
+use crate::options::{ConfigSource, Options, StartError, migrate_limit};
 use crate::orphans;
 use crate::privilege::Identity;
 use crate::program::Program;
@@ -64,6 +65,7 @@ use crate::systemd::Notifier;
 use crate::underway::Underway;
 use clock::Clock;
 use launch::{Launch, Processes};
+pub(crate) use lifeline::Lifeline;
 use meters::Meters;
 use programs::Programs;
 use replace::Replacement;
@@ -84,6 +86,7 @@ const REQUESTS: usize = 16;
 pub fn run(options: Options) -> Result<ExitCode, StartError> {
     let activated = inherit::listen_fds()?;
     faults::i_am(Who::Supervisor(1));
+    orphans::take_in();
     let runtime_dir = Rc::new(RuntimeDir::open(&options.runtime_dir)?);
     let identity = options.process.user.as_ref().map(Identity::resolve).transpose()?;
     let io_error = |operation| move |source| StartError::Io { operation, source };
@@ -134,6 +137,8 @@ struct Driver<L> {
     meters: Meters,
     notifier: Notifier,
     workers: BTreeMap<WorkerId, Live>,
+    /// Of dead workers, what their connections can be carried on with.
+    remains: BTreeMap<WorkerId, Rc<Lifeline>>,
     checks: BTreeMap<Ticket, AbortHandle>,
     requests: Requests,
     /// Answers to actions, before anything else.
@@ -237,6 +242,7 @@ impl<L: Launch> Driver<L> {
             version,
             ready_timeout: process.ready_timeout,
             watch: process.watch,
+            migrate: migrate_limit(&process),
             drain_timeout: process.drain_timeout,
             replaces: launch.replaces(),
         };
@@ -277,6 +283,7 @@ impl<L: Launch> Driver<L> {
             region: parts.region,
             notifier: Notifier::from_env(),
             workers: BTreeMap::new(),
+            remains: BTreeMap::new(),
             checks: BTreeMap::new(),
             requests: Requests::default(),
             answers: VecDeque::new(),
@@ -407,10 +414,11 @@ impl<L: Launch> Driver<L> {
         self.take(Event::Requested { id, request });
     }
 
-    /// As PID 1 of a container: children of children end up with us. Not while a self-check runs,
-    /// whose process is not told apart from them; its end is the next occasion.
+    /// Children of children end up with us: the keepers of dead workers, and as PID 1 of a container
+    /// everybody. Not while a self-check runs, whose process is not told apart from them; its end is
+    /// the next occasion.
     fn reap(&self) {
-        if std::process::id() == 1 && self.checks.is_empty() {
+        if self.launch.reaps() && self.checks.is_empty() {
             let ours = |pid: Pid| {
                 self.workers.values().any(|worker| i32::try_from(worker.pid) == Ok(pid.as_raw()))
             };

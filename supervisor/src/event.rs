@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_handoff::message::{ToSupervisor, WorkerId};
+use baton_handoff::version::Version;
 use serde::{Deserialize, Serialize};
 
 use crate::program::BuildId;
@@ -79,6 +80,15 @@ pub(crate) enum Request {
     },
     /// Let connections finish within the drain time and end.
     Stop,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Exit {
+    /// For people: `exit status: 1`, `signal: 9 (SIGKILL)`.
+    pub(crate) how: String,
+    /// It ended by itself and without a failure, so it has left nothing.
+    pub(crate) orderly: bool,
 }
 
 /// The signals the supervisor acts on.
@@ -155,6 +165,18 @@ pub(crate) enum Event {
         /// Done, or every problem.
         result: Result<(), Vec<String>>,
     },
+    /// The greeting has come: both sides settled on a protocol. Before the message itself.
+    Agreed {
+        /// With whom.
+        worker: WorkerId,
+        /// On which.
+        protocol: Version,
+    },
+    /// Answer to `Action::Migrate`: nobody was told, because there is no channel for it.
+    NotMigrating {
+        /// What the system said.
+        problem: String,
+    },
     /// A well-formed message of a worker; whether it makes sense is for the machine to say.
     Message {
         /// Whose channel it came by.
@@ -178,8 +200,8 @@ pub(crate) enum Event {
     Exited {
         /// Which one.
         worker: WorkerId,
-        /// How, for people: `exit status 1`, `signal 9`.
-        how: String,
+        /// How.
+        exit: Exit,
     },
     /// The time of `State::next_deadline` has come.
     Tick,

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use baton_config::model::{Level, Supervisor};
+use baton_config::model::{Handover, Level, Supervisor};
 
 use crate::event::ConfigText;
 use crate::privilege::IdentityError;
@@ -25,6 +26,14 @@ pub struct Options {
     pub version: String,
     /// How much is logged: the next image of the process goes on with it.
     pub log: Level,
+}
+
+/// How long connections may move to a new worker; zero: they stay and drain.
+pub(crate) fn migrate_limit(process: &Supervisor) -> Duration {
+    match process.handover {
+        Handover::Connections => process.migrate_timeout,
+        Handover::Listeners => Duration::ZERO,
+    }
 }
 
 /// Where the configuration comes from.

@@ -1,9 +1,18 @@
-//! Reaping processes that are not ours: as PID 1 of a container, or as a subreaper, the
-//! supervisor inherits the children of children.
+//! Reaping processes that are not ours: the supervisor inherits the children of its children. A
+//! worker's keeper outlives the worker; who else is left is inherited only as PID 1 of a container.
 
 use nix::errno::Errno;
+use nix::sys::prctl::set_child_subreaper;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
+
+/// Inherits from here on. The images after this one do so too.
+pub(crate) fn take_in() {
+    if let Err(error) = set_child_subreaper(true) {
+        // They are init's then, which reaps as well.
+        tracing::warn!(%error, "children of children are left to init");
+    }
+}
 
 /// Reaps every ended child that `is_ours` denies; our own are left to those who wait for them.
 ///

@@ -29,7 +29,7 @@ pub use image::hold_signals;
 pub(crate) use image::{Call, Left, exec, let_signals_in, without_signals};
 pub(crate) use level::LogLevel;
 pub use saved::StateError;
-pub(crate) use saved::{FORMAT, Saved, SavedChannel, SavedClient, SavedListener};
+pub(crate) use saved::{FORMAT, Saved, SavedChannel, SavedClient, SavedLifeline, SavedListener};
 use way_back::WayBack;
 
 use crate::driver;

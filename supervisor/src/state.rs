@@ -2,22 +2,26 @@
 //! of [`Action`]s comes out.
 //!
 //! ```text
-//! Idle → Check → Spawn → Prepare → Shift → Watch → (Retire, in the background) → Replace → Idle
+//! Idle → Check → Spawn → Prepare → Shift → Migrate → Watch → (Retire, in the background) → Replace → Idle
 //!         failure up to Prepare: given up, the old side was never touched
-//!         failure in Shift or Watch: the old side is called back
+//!         failure in Shift, Migrate or Watch: the old side is called back
 //! ```
 //!
 //! Start, reload, upgrade and the replacement of a dead worker are one [`Transition`] that enters
 //! at different phases: a reload offers to the worker that serves (so nothing is spawned, watched
-//! or retired), the others offer to a fresh process. Replace is the supervisor's own renewal and
-//! ends an upgrade only. Moving live connections becomes one more
-//! phase between Shift and Watch.
+//! or retired), the others offer to a fresh process. Migrate is of an upgrade only, as is Replace,
+//! the supervisor's own renewal. Beside any transition, whoever serves is given what dead workers
+//! left ([`remains`]): a new worker that is killed inside a transition thus gives its connections
+//! back to the old one, and the other way round.
 //!
 //! Invariants, each held by a property test over random and hostile event sequences:
 //! * A listener that was accepted is closed only by a success that no longer wants it, or by
 //!   the end.
 //! * The old worker is not asked to stop accepting before the new one says `Active`.
 //! * Outside of Shift at most one worker is told to accept.
+//! * What a dead worker left is given only to one that serves, only after the death was seen, and
+//!   to one living worker at a time.
+//! * At most one worker gives its connections away.
 //! * Every request gets exactly one reply.
 //! * Every deadline that has passed is gone or moved after one `Tick`.
 //!
@@ -25,13 +29,16 @@
 //! a worker can spoil by its words is its own standing, never another's.
 
 mod adopt;
+mod fallback;
 mod finish;
 mod limits;
 mod loss;
+mod migrate;
 mod offer;
 mod past;
 mod quarantine;
 mod queue;
+mod remains;
 mod replace;
 mod saved;
 mod shift;
@@ -53,9 +60,11 @@ use crate::action::{Action, Kind, Notify, Order, Severity};
 use crate::backoff::Backoff;
 use crate::event::{Binary, ConfigText, Event, Millis, Request, RequestId, Signal};
 pub(crate) use adopt::{Adoptee, Adoption, heir};
+use fallback::Former;
 use past::Past;
 use quarantine::Quarantine;
 use queue::{Pending, Queue};
+use remains::Remains;
 use replace::Replacing;
 pub(crate) use saved::Machine;
 use stop::Ending;
@@ -71,6 +80,8 @@ pub(crate) struct Settings {
     pub(crate) ready_timeout: Duration,
     /// How long a new worker is watched before the old one is dismissed.
     pub(crate) watch: Duration,
+    /// How long connections may move; zero: they stay and drain.
+    pub(crate) migrate: Duration,
     /// What a retiring worker gets for its connections.
     pub(crate) drain_timeout: Duration,
     /// An upgrade replaces the supervisor as well.
@@ -108,6 +119,10 @@ pub(crate) struct State {
     /// Open sockets that belong to an accepted configuration.
     listeners: BTreeSet<ListenerKey>,
     accepted: Accepted,
+    /// The build before, as long as the accepted one is young.
+    former: Option<Former>,
+    /// What dead workers left.
+    remains: Remains,
     transition: Option<Transition>,
     replacing: Option<Replacing>,
     queue: Queue,
@@ -156,6 +171,8 @@ impl State {
             serving: None,
             listeners: BTreeSet::new(),
             accepted: Accepted { generation: Generation(1), config, binary },
+            former: None,
+            remains: Remains::default(),
             transition: None,
             replacing: None,
             queue: Queue::default(),
@@ -185,12 +202,16 @@ impl State {
             Event::SpawnFailed { worker, problem } => self.spawn_failed(turn_ref, worker, problem),
             Event::Replaced { result } => self.replaced(turn_ref, result),
             Event::Bound { ticket, result } => self.bound(turn_ref, ticket, result),
+            Event::Agreed { worker, protocol } => self.agreed(worker, protocol),
+            Event::NotMigrating { problem } => self.not_migrating(turn_ref, &problem),
             Event::Message { worker, message } => self.message(turn_ref, worker, message),
             Event::Closed { worker } => self.closed(turn_ref, worker),
             Event::Broken { worker, problem } => self.broken(turn_ref, worker, &problem),
-            Event::Exited { worker, how } => self.exited(turn_ref, worker, &how),
+            Event::Exited { worker, exit } => self.exited(turn_ref, worker, &exit),
             Event::Tick => self.tick(turn_ref),
         }
+        self.relieve(&mut turn);
+        self.set_moving(&mut turn);
         turn.out
     }
 
@@ -200,7 +221,9 @@ impl State {
             self.workers.iter().filter_map(|(id, worker)| worker.deadline(self.patience(*id)));
         let transition = self.transition.as_ref().and_then(|transition| transition.deadline);
         let respawn = self.respawn_at.filter(|_| self.is_free());
-        workers.chain(transition).chain(respawn).min()
+        let remains = self.remains.due();
+        let former = self.former.as_ref().map(|former| former.until);
+        workers.chain(transition).chain(respawn).chain(remains).chain(former).min()
     }
 
     fn start(&mut self, turn: &mut Turn) {
@@ -278,9 +301,9 @@ impl State {
             ToSupervisor::Adopted(_) | ToSupervisor::Returned(_) => {
                 Self::dropped(turn, id, "return of what it has");
             }
-            ToSupervisor::Lifeline | ToSupervisor::Migrated(_) | ToSupervisor::Recovered(_) => {
-                Self::dropped(turn, id, "word on connections");
-            }
+            ToSupervisor::Lifeline => worker.lifeline = true,
+            ToSupervisor::Migrated(migrated) => self.migrated(turn, id, migrated),
+            ToSupervisor::Recovered(recovered) => self.recovered(turn, id, recovered),
             ToSupervisor::Nak(nak) => self.not_understood(turn, id, &nak),
         }
     }
@@ -308,6 +331,8 @@ impl State {
         if due.is_some_and(|due| due <= turn.now) {
             self.transition_overdue(turn);
         }
+        self.recovery_overdue(turn);
+        self.former_expires(turn);
         self.settle(turn);
     }
 }

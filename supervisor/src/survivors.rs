@@ -10,10 +10,11 @@ use baton_handoff::adoption;
 use baton_handoff::message::{
     Adopted, HelloWorker, ListenerWanted, Returned, ToSupervisor, ToWorker, WorkerId,
 };
-use baton_handoff::{Fault, RecvError, SendError, SupervisorEnd};
+use baton_handoff::{Fault, Received, RecvError, SendError, SupervisorEnd};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
+use crate::driver::Lifeline;
 use crate::runtime_dir::RuntimeDir;
 
 /// A worker answers between two events of its main thread; compiling is no event.
@@ -27,6 +28,8 @@ pub(crate) struct Survivor {
     pub(crate) end: SupervisorEnd,
     pub(crate) adopted: Adopted,
     pub(crate) listeners: Vec<(ListenerWanted, OwnedFd)>,
+    /// What its connections can be carried on with, if it has said so already.
+    pub(crate) lifeline: Option<Lifeline>,
 }
 
 /// Why one was not.
@@ -108,41 +111,55 @@ async fn call(id: WorkerId, path: &Path, version: String) -> Result<Survivor, Lo
 }
 
 async fn converse(id: WorkerId, end: SupervisorEnd, version: String) -> Result<Survivor, Lost> {
+    let mut lifeline = None;
     end.send(&ToWorker::Hello(HelloWorker { worker: id, version }), &[]).await?;
-    let hello = match hear(&end).await? {
+    let hello = match hear(&end, &mut lifeline).await? {
         (ToSupervisor::Hello(hello), _) => hello,
         _ => return Err(Lost::Nonsense),
     };
     end.send(&ToWorker::Adopt, &[]).await?;
-    let adopted = match hear(&end).await? {
+    let adopted = match hear(&end, &mut lifeline).await? {
         (ToSupervisor::Adopted(adopted), _) => adopted,
         _ => return Err(Lost::Nonsense),
     };
     let mut listeners = Vec::new();
     loop {
-        let (Returned { listeners: wanted, last }, sockets) = match hear(&end).await? {
-            (ToSupervisor::Returned(returned), sockets) => (returned, sockets),
-            _ => return Err(Lost::Nonsense),
-        };
+        let (Returned { listeners: wanted, last }, sockets) =
+            match hear(&end, &mut lifeline).await? {
+                (ToSupervisor::Returned(returned), sockets) => (returned, sockets),
+                _ => return Err(Lost::Nonsense),
+            };
         listeners.extend(wanted.into_iter().zip(sockets));
         if last {
             let (pid, version) = (hello.pid, hello.version);
-            return Ok(Survivor { id, pid, version, end, adopted, listeners });
+            return Ok(Survivor { id, pid, version, end, adopted, listeners, lifeline });
         }
     }
 }
 
 /// The next message that matters here.
-async fn hear(end: &SupervisorEnd) -> Result<(ToSupervisor, Vec<OwnedFd>), Lost> {
+async fn hear(
+    end: &SupervisorEnd,
+    lifeline: &mut Option<Lifeline>,
+) -> Result<(ToSupervisor, Vec<OwnedFd>), Lost> {
     loop {
         match end.recv().await {
-            Ok(received) => {
-                let aside =
-                    matches!(received.message, ToSupervisor::Pong(_) | ToSupervisor::Answer(_));
-                if !aside {
-                    return Ok((received.message, received.fds));
-                }
-            }
+            Ok(Received { message, fds, .. }) => match message {
+                ToSupervisor::Pong(_) | ToSupervisor::Answer(_) => {}
+                ToSupervisor::Lifeline => *lifeline = Lifeline::of(fds),
+                message @ (ToSupervisor::Hello(_)
+                | ToSupervisor::Plan(_)
+                | ToSupervisor::Refused(_)
+                | ToSupervisor::Ready(_)
+                | ToSupervisor::Active(_)
+                | ToSupervisor::Quiesced
+                | ToSupervisor::Drained { .. }
+                | ToSupervisor::Adopted(_)
+                | ToSupervisor::Returned(_)
+                | ToSupervisor::Migrated(_)
+                | ToSupervisor::Recovered(_)
+                | ToSupervisor::Nak(_)) => return Ok((message, fds)),
+            },
             Err(RecvError::Refused(Fault::Version(refusal))) => {
                 return Err(stranger(end, refusal.to_string()).await);
             }

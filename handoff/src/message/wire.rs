@@ -194,6 +194,16 @@ impl Body for Answer {
     }
 }
 
+impl Migrate {
+    /// Its type number, as a `Nak` names it.
+    pub const KIND: u16 = to_worker::Migrate.0;
+}
+
+impl Recover {
+    /// Its type number, as a `Nak` names it.
+    pub const KIND: u16 = to_worker::Recover.0;
+}
+
 impl Body for Recover {
     fn write(&self, out: &mut Writer) -> Result<(), CodecError> {
         out.field(1, &self.dead)

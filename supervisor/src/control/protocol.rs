@@ -78,6 +78,9 @@ pub struct Status {
     pub listeners: Vec<ListenerStatus>,
     /// What is going on right now.
     pub transition: Option<TransitionStatus>,
+    /// What is carried on of workers that died, right now.
+    #[serde(default)]
+    pub recovery: Option<RecoveryStatus>,
     /// What went on last.
     pub last_transition: Option<LastTransition>,
 }
@@ -111,6 +114,9 @@ fn one() -> u64 {
 /// One of [`Status::workers`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStatus {
+    /// Its number in this instance's life; 0 from a release that did not say it.
+    #[serde(default)]
+    pub worker: u32,
     /// Process id.
     pub pid: u32,
     /// `major.minor.patch`.
@@ -147,10 +153,36 @@ pub struct ListenerStatus {
 /// [`Status::transition`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransitionStatus {
-    /// `start`, `reload`, `upgrade`, `respawn` or `stop`.
+    /// `start`, `reload`, `upgrade`, `respawn`, `fallback` (a replacement of the build before) or
+    /// `stop`.
     pub kind: String,
     /// Where it is.
     pub phase: String,
+    /// Milliseconds since it began.
+    pub since: u64,
+    /// How far connections have moved to the new worker, once they do.
+    #[serde(default)]
+    pub migration: Option<MigrationStatus>,
+}
+
+/// [`TransitionStatus::migration`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigrationStatus {
+    /// Connections that are the new worker's.
+    pub moved: u64,
+    /// Connections that move as soon as they have an upstream.
+    pub waiting: u64,
+    /// Connections that stay and drain.
+    pub kept: u64,
+}
+
+/// [`Status::recovery`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveryStatus {
+    /// The number of the worker that carries on.
+    pub worker: u32,
+    /// The numbers of those that died, the last one first.
+    pub of: Vec<u32>,
     /// Milliseconds since it began.
     pub since: u64,
 }

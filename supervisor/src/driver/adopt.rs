@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use baton_handoff::message::{ListenerKey, ToWorker, WorkerId};
 
+use baton_handoff::version::OURS;
+
 use super::Driver;
 use super::launch::Launch;
 use super::worker::Cargo;
@@ -20,7 +22,9 @@ impl<L: Launch> Driver<L> {
         let mut workers = Vec::new();
         let mut estates = Vec::new();
         for survivor in survivors {
-            let Survivor { id, pid, version, end, adopted, listeners } = survivor;
+            let Survivor { id, pid, version, end, adopted, listeners, lifeline } = survivor;
+            let protocol = end.version().unwrap_or(OURS.min());
+            let has_lifeline = lifeline.is_some();
             match self.launch.adopt(pid) {
                 Ok(launched) => self.attend(id, launched, end),
                 Err(error) => {
@@ -28,8 +32,18 @@ impl<L: Launch> Driver<L> {
                     continue;
                 }
             }
-            let (generation, standing) = (adopted.generation, adopted.standing);
-            workers.push(Adoptee { worker: id, pid, version, generation, standing });
+            if let (Some(live), Some(lifeline)) = (self.workers.get(&id), lifeline) {
+                live.keep_lifeline(lifeline);
+            }
+            workers.push(Adoptee {
+                worker: id,
+                pid,
+                version,
+                protocol,
+                lifeline: has_lifeline,
+                generation: adopted.generation,
+                standing: adopted.standing,
+            });
             estates.push((id, adopted, listeners));
         }
         let Some(Adoptee { worker: heir, pid, version, .. }) = heir(&workers).cloned() else {

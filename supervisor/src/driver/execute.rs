@@ -78,11 +78,14 @@ impl<L: Launch> Driver<L> {
             }
             Action::CloseListeners { keys } => self.close_listeners(&keys),
             Action::NameListeners { plan } => self.listeners.name(&plan),
-            Action::Forget { worker } => {
+            Action::Forget { worker, remains } => {
                 survivors::remove(&self.runtime_dir.adoption_socket(worker));
-                if let Some(worker) = self.workers.remove(&worker) {
-                    self.region.fold_dead(worker.pid);
-                }
+                self.bury(worker, remains);
+            }
+            Action::Migrate { from, to, timeout_ms } => self.migrate(from, to, timeout_ms),
+            Action::Recover { worker, dead } => self.recover(worker, &dead),
+            Action::LetGo { worker } => {
+                self.remains.remove(&worker);
             }
             Action::Progress { to, kind, phase, text } => {
                 tracing::info!(kind = kind.as_str(), phase, "{text}");
@@ -171,7 +174,7 @@ impl<L: Launch> Driver<L> {
         Ok(pid)
     }
 
-    fn send(&self, worker: WorkerId, message: ToWorker, cargo: Cargo) {
+    pub(super) fn send(&self, worker: WorkerId, message: ToWorker, cargo: Cargo) {
         if let Some(worker) = self.workers.get(&worker) {
             worker.send(message, cargo);
         }

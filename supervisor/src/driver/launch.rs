@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::action::Force;
 use crate::child::Child;
+use crate::event::Exit;
 use crate::privilege::Identity;
 use crate::program::{Program, SelfCheck};
 
@@ -22,8 +23,8 @@ pub(crate) type Local<T> = Pin<Box<dyn Future<Output = T>>>;
 /// A started worker process.
 pub(crate) struct Launched {
     pub(crate) pid: u32,
-    /// Resolves when the process was reaped, to how it ended.
-    pub(crate) exit: Local<String>,
+    /// Resolves when the process was reaped.
+    pub(crate) exit: Local<Exit>,
     /// Signals to it; those after its end go nowhere.
     pub(crate) signals: mpsc::UnboundedSender<Force>,
 }
@@ -48,6 +49,9 @@ pub(crate) trait Launch {
 
     /// Who the workers are, where that is not who we are.
     fn identity(&self) -> Option<Identity>;
+
+    /// Whether children of children end up with this process.
+    fn reaps(&self) -> bool;
 
     /// Whether this process can become another program.
     fn replaces(&self) -> bool;
@@ -89,16 +93,20 @@ impl Launch for Processes {
         self.identity
     }
 
+    fn reaps(&self) -> bool {
+        true
+    }
+
     fn replaces(&self) -> bool {
         true
     }
 }
 
 /// Stays with a process until it has ended: waits, and passes signals on.
-async fn attend(child: Child, mut signals: mpsc::UnboundedReceiver<Force>) -> String {
+async fn attend(child: Child, mut signals: mpsc::UnboundedReceiver<Force>) -> Exit {
     loop {
         tokio::select! {
-            how = child.wait() => return how,
+            exit = child.wait() => return exit,
             Some(force) = signals.recv() => {
                 let signal = match force {
                     Force::Terminate => Signal::SIGTERM,

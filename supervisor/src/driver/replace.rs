@@ -8,19 +8,23 @@
 
 use std::future::pending;
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use baton_handoff::faults;
+use baton_handoff::message::WorkerId;
 use nix::unistd::alarm;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::launch::Launch;
+use super::lifeline::Lifeline;
 use super::{Driver, Signals};
 use crate::control::server::{ControlSocket, Incoming};
 use crate::event::{BinaryId, Event};
-use crate::reexec::{self, Call, FORMAT, Left, Saved, SavedChannel, SavedClient};
+use crate::program::Program;
+use crate::reexec::{self, Call, FORMAT, Left, Saved, SavedChannel, SavedClient, SavedLifeline};
 use crate::underway::Underway;
 
 /// How long a control client whose line has not come holds it up.
@@ -140,8 +144,11 @@ impl<L: Launch> Driver<L> {
             return Err(format!("{path}: does not take over from this version of the supervisor"));
         }
         let state: OwnedFd;
+        let former = self.state.former().and_then(|former| self.programs.get(former));
+        let lifelines: Vec<_> = self.lifelines().collect();
         let mut left = Left::default();
-        let saved = self.saved(&program, control, &mut left)?;
+        let programs = (&*program, former.as_deref());
+        let saved = self.saved(programs, &lifelines, control, &mut left)?;
         let bytes = saved.encode().map_err(|error| format!("cannot write the state: {error}"))?;
         state = baton_handoff::seal(&bytes)
             .map_err(|error| format!("no memory for the state: {error}"))?;
@@ -164,7 +171,8 @@ impl<L: Launch> Driver<L> {
 
     fn saved<'a>(
         &'a self,
-        program: &'a crate::program::Program,
+        (program, former): (&'a Program, Option<&'a Program>),
+        lifelines: &'a [(WorkerId, Rc<Lifeline>)],
         control: &'a ControlSocket,
         left: &mut Left<'a>,
     ) -> Result<Saved, String> {
@@ -180,6 +188,11 @@ impl<L: Launch> Driver<L> {
             fd: left.leave(fd),
         });
         let clients = clients.collect();
+        let mut saved_lifelines = Vec::new();
+        for (id, lifeline) in lifelines {
+            let [table, keeper] = lifeline.descriptors().map(|fd| left.leave(fd));
+            saved_lifelines.push(SavedLifeline { worker: id.0, table, keeper });
+        }
         Ok(Saved {
             version: self.state.version().into(),
             images: self.images,
@@ -195,8 +208,10 @@ impl<L: Launch> Driver<L> {
             control: left.leave(control.as_fd()),
             region: left.leave(self.region.as_fd()),
             program: left.leave(program.file()),
+            former: former.map(|former| left.leave(former.file())),
             listeners: self.listeners.saved(left),
             channels,
+            lifelines: saved_lifelines,
             clients,
         })
     }

@@ -17,11 +17,12 @@ use tokio::runtime::LocalRuntime;
 
 use super::clock::Clock;
 use super::launch::{Launch, Processes};
+use super::lifeline::Lifeline;
 use super::programs::Programs;
 use super::worker::Live;
 use super::{Driver, Parts, Signals, runtime};
 use crate::control::server::{Answers, ControlSocket};
-use crate::event::{Event, Millis};
+use crate::event::{Event, Exit, Millis};
 use crate::listeners::Listeners;
 use crate::options::StartError;
 use crate::orphans;
@@ -63,6 +64,8 @@ impl Resumed {
         let Self { runtime, mut driver, control, signals } = self;
         alarm::cancel();
         driver.notifier.alive();
+        // The former image may be of a release that did not.
+        orphans::take_in();
         let workers = driver.state.processes();
         orphans::reap(|pid: Pid| workers.iter().any(|(_, ours)| is(pid, *ours)));
         reexec::let_signals_in()
@@ -75,8 +78,8 @@ impl Resumed {
             for (worker, pid) in workers {
                 // Its end was seen by the former image, or there is no descriptor to watch it.
                 if !driver.workers.contains_key(&worker) {
-                    let how = format!("unseen (pid {pid})");
-                    driver.answers.push_back(Event::Exited { worker, how });
+                    let exit = Exit { how: format!("unseen (pid {pid})"), orderly: false };
+                    driver.answers.push_back(Event::Exited { worker, exit });
                 }
             }
             driver.run(Event::Replaced { result }, control, Some(signals)).await
@@ -106,6 +109,11 @@ fn resume(
         .map_err(io_error("take over the workers' executable"))?;
     let mut programs = Programs::resume(saved.next_binary);
     programs.keep(accepted.id, program);
+    if let Some((former, fd)) = saved.machine.former().cloned().zip(saved.former) {
+        let program = Program::of(former.path, passed.copy(fd)?)
+            .map_err(io_error("take over the executable of the build before"))?;
+        programs.keep(former.id, program);
+    }
     let mut listeners = Listeners::default();
     for listener in saved.listeners {
         let socket = passed.copy(listener.fd)?;
@@ -124,6 +132,11 @@ fn resume(
             None => SupervisorEnd::new(socket),
         };
         ends.push((WorkerId(channel.worker), end.map_err(io_error("take over a channel"))?));
+    }
+    let mut lifelines = Vec::new();
+    for lifeline in saved.lifelines {
+        let fds = vec![passed.copy(lifeline.table)?, passed.copy(lifeline.keeper)?];
+        lifelines.extend(Lifeline::of(fds).map(|fds| (WorkerId(lifeline.worker), fds)));
     }
     let mut driver = Driver::assemble(Parts {
         state,
@@ -154,6 +167,14 @@ fn resume(
             Some(Ok(launched)) => driver.attend(id, launched, end),
             Some(Err(error)) => tracing::warn!(worker = id.0, %error, "a worker is gone"),
             None => tracing::warn!(worker = id.0, "a channel without a worker is closed"),
+        }
+    }
+    for (id, lifeline) in lifelines {
+        match driver.workers.get(&id) {
+            Some(live) => live.keep_lifeline(lifeline),
+            None => {
+                driver.remains.insert(id, Rc::new(lifeline));
+            }
         }
     }
     Ok((driver, control, signals))

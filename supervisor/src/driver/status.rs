@@ -24,6 +24,7 @@ impl<L: Launch> Driver<L> {
             workers: view.workers,
             listeners: listeners.collect(),
             transition: view.transition,
+            recovery: view.recovery,
             last_transition: view.last_transition,
         }
     }

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use double::Script;
 use instance::{Instance, until};
 
-use crate::control::protocol::{Request, Response, WorkerRole};
+use crate::control::protocol::{Request, Response, WorkerRole, WorkerStatus};
 use crate::options::StartError;
 
 #[test]
@@ -90,6 +90,42 @@ fn an_upgrade_ends_with_one_worker_and_is_counted() {
     let status = instance.status_when(|status| status.workers.len() == 1);
     assert_eq!((status.workers[0].pid, status.workers[0].generation), (double::pid(1), 2));
     assert_eq!(instance.metric("baton_upgrades_total{result=\"success\"}"), Some("1".into()));
+    instance.stop();
+}
+
+#[test]
+fn connections_move_on_an_upgrade_and_the_report_says_how_many() {
+    let instance = Instance::start(&[Script::Living, Script::Living]);
+    let (phases, done) = instance.ask(&Request::Upgrade { binary: None, force: false });
+    assert!(done.ok, "{done:?}");
+    assert!(phases.iter().any(|phase| phase == "migrate"), "{phases:?}");
+    assert!(done.message.ends_with("; 2 connections moved, longest pause 250µs"), "{done:?}");
+    instance.stop();
+}
+
+#[test]
+fn an_old_worker_that_dies_while_it_gives_is_carried_on_and_the_upgrade_succeeds() {
+    let instance = Instance::start(&[Script::Fragile, Script::Living]);
+    let (_, done) = instance.ask(&Request::Upgrade { binary: None, force: false });
+    assert!(done.ok, "{done:?}");
+    let status = instance.status_when(|status| status.recovery.is_none());
+    assert_eq!(status.workers.len(), 1);
+    assert_eq!((status.workers[0].worker, status.workers[0].role), (2, WorkerRole::Serving));
+    instance.stop();
+}
+
+#[test]
+fn what_two_dead_workers_left_reaches_the_third_with_the_right_descriptors() {
+    // The double compares each table it gets with the number it came under.
+    let scripts = [Script::Living, Script::Fragile, Script::Living];
+    let instance = Instance::start(&scripts);
+    instance.kill(0);
+    let status = instance.status_when(|status| {
+        let serving = |w: &WorkerStatus| w.worker == 3 && w.role == WorkerRole::Serving;
+        status.workers.iter().any(serving) && status.recovery.is_none()
+    });
+    assert_eq!(status.workers.len(), 1);
+    assert_eq!(instance.metric("baton_worker_restarts_total"), Some("2".into()));
     instance.stop();
 }
 

@@ -1,6 +1,7 @@
 //! One worker's connections to the driver: who reads its channel, who writes it, who waits for
 //! its end.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,20 +11,18 @@ use baton_handoff::version::Version;
 use baton_handoff::{Fault, Received, RecvError, SendError, SupervisorEnd};
 use baton_metrics::Region;
 use socket2::Socket;
-use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinHandle, spawn_local};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, spawn_local};
 
 use super::clock::Clock;
 use super::launch::Launched;
+use super::lifeline::Lifeline;
 use super::questions::Questions;
 use super::rate::Rate;
 use crate::action::Force;
 use crate::event::Event;
 use crate::underway::{Hold, Underway};
 
-/// After a process's end its channel is read to the last message, because that may say why; this
-/// long at most, because somebody else may hold the other end open.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often, and how many times, a message is tried again whose descriptors the kernel does not
 /// take because too many are in flight. It tells nobody when there is room again.
 const RETRY: Duration = Duration::from_millis(20);
@@ -35,6 +34,8 @@ pub(crate) enum Cargo {
     Region(Region),
     Adoption(OwnedFd),
     Sockets(Vec<Rc<Socket>>),
+    Channel(OwnedFd),
+    Lifelines(Vec<Rc<Lifeline>>),
 }
 
 /// A message and its descriptors.
@@ -53,6 +54,8 @@ pub(crate) struct Live {
     outbox: mpsc::UnboundedSender<Parcel>,
     signals: mpsc::UnboundedSender<Force>,
     questions: Questions,
+    /// The newest that it has given us.
+    lifeline: Rc<RefCell<Option<Rc<Lifeline>>>>,
     tasks: [AbortHandle; 2],
 }
 
@@ -71,18 +74,28 @@ impl Live {
         let questions = Questions::default();
         let mailbox = Mailbox { worker: id, events: events.clone(), underway: underway.clone() };
         let rate = Rc::new(Rate::new(clock.now()));
-        let heard = Heard { questions: questions.clone(), rate: Rc::clone(&rate), clock };
-        let reader = spawn_local(read(heard, Rc::clone(&end), mailbox.clone()));
+        let lifeline = Rc::new(RefCell::new(None));
+        let heard = Heard {
+            questions: questions.clone(),
+            lifeline: Rc::clone(&lifeline),
+            rate: Rc::clone(&rate),
+            clock,
+        };
+        let (ended, end_seen) = oneshot::channel();
+        let reader = spawn_local(read(heard, Rc::clone(&end), end_seen, mailbox.clone()));
         let writer = spawn_local(write(Rc::clone(&end), parcels, rate, mailbox.clone()));
         let tasks = [reader.abort_handle(), writer.abort_handle()];
         let Launched { pid, exit, signals } = launched;
         spawn_local(async move {
-            let how = exit.await;
+            let exit = exit.await;
             let _hold = mailbox.underway.hold();
-            last_words(id, reader).await;
-            mailbox.put(Event::Exited { worker: id, how }).await;
+            // Gone when the channel has ended before.
+            let _reader = ended.send(());
+            let _read_or_aborted = reader.await;
+            mailbox.put(Event::Exited { worker: id, exit }).await;
         });
-        Self { pid, end, underway: underway.clone(), outbox, signals, questions, tasks }
+        let underway = underway.clone();
+        Self { pid, end, underway, outbox, signals, questions, lifeline, tasks }
     }
 
     /// Queues a message. To a worker that is dead it goes nowhere.
@@ -93,6 +106,21 @@ impl Live {
     /// Our end of its channel and the protocol agreed on, for the next image of this process.
     pub(crate) fn channel(&self) -> (BorrowedFd<'_>, Option<Version>) {
         (self.end.as_fd(), self.end.version())
+    }
+
+    /// What its connections can be carried on with, of one that was adopted or left to this image.
+    pub(crate) fn keep_lifeline(&self, lifeline: Lifeline) {
+        *self.lifeline.borrow_mut() = Some(Rc::new(lifeline));
+    }
+
+    /// What its connections can be carried on with, if it has given it to us.
+    pub(crate) fn take_lifeline(&self) -> Option<Rc<Lifeline>> {
+        self.lifeline.borrow_mut().take()
+    }
+
+    /// As [`Live::take_lifeline`], which stays where it is.
+    pub(crate) fn lifeline(&self) -> Option<Rc<Lifeline>> {
+        self.lifeline.borrow().clone()
     }
 
     /// What it was asked for others.
@@ -114,17 +142,10 @@ impl Drop for Live {
     }
 }
 
-async fn last_words(id: WorkerId, reader: JoinHandle<()>) {
-    let abort = reader.abort_handle();
-    if tokio::time::timeout(LAST_WORDS, reader).await.is_err() {
-        tracing::warn!(worker = id.0, "its channel stays open after its end");
-        abort.abort();
-    }
-}
-
 /// What a worker's messages are held against.
 struct Heard {
     questions: Questions,
+    lifeline: Rc<RefCell<Option<Rc<Lifeline>>>>,
     rate: Rc<Rate>,
     clock: Clock,
 }
@@ -145,16 +166,45 @@ impl Mailbox {
     }
 }
 
-async fn read(heard: Heard, end: Rc<SupervisorEnd>, mailbox: Mailbox) {
-    let Heard { questions, rate, clock } = heard;
+/// Reads until the channel ends or the process has (`ended`): then what it had said before is read
+/// to the last message, because that may say why. No end of the channel is waited for, since the
+/// worker's keeper holds the other end open.
+async fn read(
+    heard: Heard,
+    end: Rc<SupervisorEnd>,
+    mut ended: oneshot::Receiver<()>,
+    mailbox: Mailbox,
+) {
+    let Heard { questions, lifeline, rate, clock } = heard;
     let worker = mailbox.worker;
+    let mut dead = false;
     loop {
-        let received = end.recv().await;
+        let received = match dead {
+            false => tokio::select! {
+                biased;
+                received = end.recv() => received,
+                _ = &mut ended => {
+                    dead = true;
+                    continue;
+                }
+            },
+            true => match end.try_recv() {
+                Ok(Some(received)) => Ok(received),
+                Ok(None) => return,
+                Err(error) => Err(error),
+            },
+        };
         // What was asked for is no flood, however many ask.
         if let Ok(Received { message: ToSupervisor::Answer(answer), .. }) = &received
             && questions.answered(answer)
         {
             continue;
+        }
+        if let Ok(Received { message: ToSupervisor::Hello(_), .. }) = &received
+            && let Some(protocol) = end.version()
+            && !mailbox.put(Event::Agreed { worker, protocol }).await
+        {
+            return;
         }
         let broken = |problem| Event::Broken { worker, problem };
         let within_rate = rate.take(clock.now());
@@ -163,7 +213,12 @@ async fn read(heard: Heard, end: Rc<SupervisorEnd>, mailbox: Mailbox) {
             Ok(_) | Err(RecvError::Refused(_)) if !within_rate => {
                 (broken("it floods its channel".into()), true)
             }
-            Ok(received) => (Event::Message { worker, message: received.message }, false),
+            Ok(Received { message, fds, .. }) => {
+                if message == ToSupervisor::Lifeline {
+                    *lifeline.borrow_mut() = Lifeline::of(fds).map(Rc::new);
+                }
+                (Event::Message { worker, message }, false)
+            }
             // A newer worker insists on something we do not know; it has been told.
             Err(RecvError::Refused(Fault::UnknownType(kind))) => {
                 tracing::warn!(worker = worker.0, %kind, "unknown message");
@@ -206,6 +261,10 @@ async fn deliver(end: &SupervisorEnd, parcel: &Parcel) -> Result<(), SendError> 
         Cargo::Nothing => Vec::new(),
         Cargo::Region(region) => vec![region.as_fd()],
         Cargo::Adoption(socket) => vec![socket.as_fd()],
+        Cargo::Channel(channel) => vec![channel.as_fd()],
+        Cargo::Lifelines(lifelines) => {
+            lifelines.iter().flat_map(|lifeline| lifeline.descriptors()).collect()
+        }
         Cargo::Sockets(sockets) => sockets.iter().map(|socket| socket.as_fd()).collect(),
     };
     let mut tries = 0;

@@ -60,8 +60,13 @@ pub(crate) struct Saved {
     pub(crate) region: RawFd,
     /// The executable that workers are started from, opened.
     pub(crate) program: RawFd,
+    /// The one before, as long as it may be needed again.
+    #[serde(default)]
+    pub(crate) former: Option<RawFd>,
     pub(crate) listeners: Vec<SavedListener>,
     pub(crate) channels: Vec<SavedChannel>,
+    #[serde(default)]
+    pub(crate) lifelines: Vec<SavedLifeline>,
     pub(crate) clients: Vec<SavedClient>,
 }
 
@@ -100,6 +105,15 @@ pub(crate) struct SavedChannel {
     /// The protocol agreed on; absent before the greeting.
     pub(crate) protocol: Option<u16>,
     pub(crate) fd: RawFd,
+}
+
+/// What a worker's connections are carried on with: of a living one, or of a dead one whose
+/// connections nobody has yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SavedLifeline {
+    pub(crate) worker: u32,
+    pub(crate) table: RawFd,
+    pub(crate) keeper: RawFd,
 }
 
 /// A control client that waits for an answer.
@@ -144,6 +158,8 @@ impl Saved {
         single
             .into_iter()
             .chain(self.listeners.iter().map(|listener| listener.fd))
+            .chain(self.former)
+            .chain(self.lifelines.iter().flat_map(|lifeline| [lifeline.table, lifeline.keeper]))
             .chain(self.channels.iter().map(|channel| channel.fd))
             .chain(self.clients.iter().map(|client| client.fd))
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use baton_handoff::message::{Drain, Generation, ListenerKey, Standing, WorkerId};
+use baton_handoff::version::Version;
 
 use super::past::Past;
 use super::queue::Pending;
@@ -22,6 +23,9 @@ pub(crate) struct Adoptee {
     pub(crate) worker: WorkerId,
     pub(crate) pid: u32,
     pub(crate) version: String,
+    pub(crate) protocol: Version,
+    /// It has given us what its connections can be carried on with.
+    pub(crate) lifeline: bool,
     pub(crate) generation: Generation,
     pub(crate) standing: Standing,
 }
@@ -110,6 +114,9 @@ impl State {
             let mut worker = Worker::new(adoptee.generation, turn.now);
             worker.pid = Some(adoptee.pid);
             worker.version.clone_from(&adoptee.version);
+            worker.protocol = adoptee.protocol;
+            worker.activated = true;
+            worker.lifeline = adoptee.lifeline;
             worker.role = match adoptee.standing {
                 Standing::Serving => Role::Serving,
                 Standing::Standby => Role::Standby,

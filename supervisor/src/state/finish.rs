@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use baton_handoff::message::{Generation, ListenerKey, WorkerId};
 
-use super::limits;
 use super::past::Past;
 use super::transition::{Failure, Step, Transition};
 use super::worker::Role;
 use super::{Life, State, Turn};
+use super::{limits, migrate};
 use crate::action::{Action, Force, Kind, Notify, Order, Outcome, Report, Severity};
 use crate::event::{Millis, RequestId};
 
@@ -30,7 +30,7 @@ impl Matter {
 impl State {
     /// The offered generation serves and stood its test.
     pub(super) fn succeed(&mut self, turn: &mut Turn) {
-        let Some(transition) = self.transition.take() else { return };
+        let Some(mut transition) = self.transition.take() else { return };
         self.keep_listeners(turn, &transition);
         let build = transition.binary.as_ref().map(|binary| binary.build);
         let same = transition.kind == Kind::Upgrade && build == Some(self.accepted.binary.build);
@@ -43,7 +43,9 @@ impl State {
             format!(" on worker {} (version {})", id.0, worker.version)
         });
         let build = if same { ", of the same build as before" } else { "" };
-        let summary = format!("generation {} serves{by}{build}", transition.generation.0);
+        let moved = transition.moved.as_ref().map(migrate::summary).unwrap_or_default();
+        let summary = format!("generation {} serves{by}{build}{moved}", transition.generation.0);
+        let problems = std::mem::take(&mut transition.problems);
         if let Life::Starting = self.life {
             self.life = Life::Running;
         }
@@ -51,7 +53,7 @@ impl State {
         if matter.kind == Kind::Upgrade && self.settings.replaces {
             return self.replace(turn, matter, summary);
         }
-        self.conclude(turn, matter, Outcome::Success, summary, Vec::new());
+        self.conclude(turn, matter, Outcome::Success, summary, problems);
         self.settle(turn);
     }
 
@@ -67,7 +69,9 @@ impl State {
                 }
             }
             // The same configuration as before: nothing it had may go.
-            Kind::Start | Kind::Respawn | Kind::Stop => self.listeners.extend(wanted),
+            Kind::Start | Kind::Respawn | Kind::Fallback | Kind::Stop => {
+                self.listeners.extend(wanted);
+            }
         }
         turn.act(Action::NameListeners { plan: transition.plan.clone() });
     }
@@ -82,7 +86,7 @@ impl State {
         if let Some(binary) = &transition.binary {
             let former = std::mem::replace(&mut self.accepted.binary, binary.clone());
             if former.id != binary.id {
-                turn.act(Action::ReleaseBinary { binary: former.id });
+                self.succeeded_by_another(turn, former);
             }
             if transition.kind == Kind::Upgrade {
                 self.quarantine.clear(binary.build);
@@ -175,9 +179,9 @@ impl State {
         match kind {
             Kind::Reload => turn.act(Action::CountReload(outcome)),
             Kind::Upgrade => turn.act(Action::CountUpgrade(outcome)),
-            Kind::Start | Kind::Respawn | Kind::Stop => {}
+            Kind::Start | Kind::Respawn | Kind::Fallback | Kind::Stop => {}
         }
-        if outcome.is_ok() && kind != Kind::Respawn {
+        if outcome.is_ok() && !matches!(kind, Kind::Respawn | Kind::Fallback) {
             turn.act(Action::StampReload);
         }
         let duration = turn.now.since(started).as_millis();
@@ -195,7 +199,7 @@ impl State {
                 Kind::Start | Kind::Reload | Kind::Upgrade => {
                     turn.act(Action::Notify(Notify::Ready));
                 }
-                Kind::Respawn | Kind::Stop => {}
+                Kind::Respawn | Kind::Fallback | Kind::Stop => {}
             }
             if self.serving.is_some() {
                 turn.status(format!("serving generation {}", self.accepted.generation.0));
@@ -268,8 +272,7 @@ impl State {
         };
         if at <= turn.now {
             self.respawn_at = None;
-            turn.act(Action::CountRestart);
-            self.begin_worker(turn, Kind::Respawn);
+            self.replace_dead(turn);
         }
     }
 
@@ -317,6 +320,10 @@ impl State {
             Step::Quiescing => {
                 turn.log(Severity::Warn, "the old worker is late to stop accepting".into());
                 self.shifted(turn);
+            }
+            Step::Migrating => {
+                turn.log(Severity::Warn, "the old worker does not come to an end of giving".into());
+                self.watch(turn);
             }
             Step::Watching => self.probe(turn),
             Step::Probing => {

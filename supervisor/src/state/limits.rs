@@ -29,6 +29,21 @@ pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(2);
 /// From SIGTERM, or from the order to cut at once, to SIGKILL.
 pub(super) const TERM_GRACE: Duration = Duration::from_secs(2);
 
+/// What the giver of connections gets beyond its time to say that it has come to an end.
+pub(super) const GIVE_GRACE: Duration = Duration::from_secs(5);
+
+/// From `Recover` to `Recovered`. As long as a keeper waits for the next question: later there is
+/// nothing left to carry on.
+pub(super) const RECOVERY: Duration = Duration::from_secs(30);
+
+/// How long after an upgrade the build before is at hand: a build that cannot live under this
+/// instance's load shows it by then.
+pub(super) const YOUNG: Duration = Duration::from_secs(600);
+
+/// More failures than this, none of them after a minute of service, and the build before takes
+/// over where there is one at hand.
+pub(super) const CRASHES: u32 = 3;
+
 /// Workers that may be retiring at once; one more upgrade is refused.
 pub(super) const RETIRING: usize = 8;
 
@@ -45,10 +60,12 @@ pub(super) struct Patience {
     pub(super) answer: Duration,
 }
 
-/// For the worker that serves: killing one that is only slow costs every connection it has, so
-/// twelve seconds in all, far beyond what a loaded machine does to a thread that has little to do.
+/// For the worker that serves, and for the one that gives its connections away or stands by:
+/// three missed signs, then five seconds, far beyond what a loaded machine does to a thread that
+/// has little to do. Killing one that is only slow costs the connections whose bytes it had in its
+/// memory; bearing one that hangs costs everybody who waits for it.
 pub(super) const SERVING: Patience =
-    Patience { silence: Duration::from_secs(7), answer: Duration::from_secs(5) };
+    Patience { silence: Duration::from_secs(3), answer: Duration::from_secs(5) };
 
 /// For a new worker inside the watch window: three missed signs, then three more seconds. The old
 /// worker stands by, so doubt costs little.

@@ -7,12 +7,14 @@ use super::transition::{Failure, Step};
 use super::worker::{Role, Rung};
 use super::{State, Turn};
 use crate::action::{Action, Force, Kind, Order, Severity};
+use crate::event::Exit;
 
 impl State {
     /// The process was reaped. What it left in the region can be folded now.
-    pub(super) fn exited(&mut self, turn: &mut Turn, id: WorkerId, how: &str) {
+    pub(super) fn exited(&mut self, turn: &mut Turn, id: WorkerId, exit: &Exit) {
         let Some(worker) = self.workers.remove(&id) else { return };
-        turn.act(Action::Forget { worker: id });
+        let how = &exit.how;
+        self.bury(turn, id, worker.leaves_remains() && !exit.orderly);
         let pid = worker.pid.unwrap_or_default();
         match worker.role {
             Role::Doomed => {}
@@ -59,7 +61,9 @@ impl State {
                 | Step::Binding
                 | Step::Readying
                 | Step::Activating => self.fail(turn, Failure::of_build(why)),
-                Step::Quiescing | Step::Watching | Step::Probing => self.revert(turn, why),
+                Step::Quiescing | Step::Migrating | Step::Watching | Step::Probing => {
+                    self.revert(turn, why);
+                }
                 Step::Reverting => {}
             }
         } else if old == Some(id) {
@@ -80,6 +84,10 @@ impl State {
                 self.fail(turn, failure);
             }
             Step::Quiescing => self.shifted(turn),
+            Step::Migrating => {
+                turn.log(Severity::Warn, format!("{why}; what it had left is recovered"));
+                self.watch(turn);
+            }
             // The new one is on its way already: going on is the fastest way to serve again.
             Step::Checking
             | Step::Greeting
@@ -98,7 +106,11 @@ impl State {
     pub(super) fn patience(&self, id: WorkerId) -> Option<Patience> {
         match self.workers.get(&id)?.role {
             Role::Serving => {}
-            Role::Starting | Role::Standby | Role::Retiring { .. } | Role::Doomed => return None,
+            Role::Standby => {
+                let stands_by = self.transition.as_ref().is_some_and(|t| t.stands_by(id));
+                return stands_by.then_some(limits::SERVING);
+            }
+            Role::Starting | Role::Retiring { .. } | Role::Doomed => return None,
         }
         match &self.transition {
             Some(transition) if transition.occupies(id) => None,
@@ -117,7 +129,9 @@ impl State {
         }
         match (worker.role, patience) {
             (Role::Retiring { rung, until }, _) if until <= now => self.climb(turn, id, rung),
-            (Role::Serving, Some(patience)) if worker.silence_ends(patience) <= now => {
+            (Role::Serving | Role::Standby, Some(patience))
+                if worker.silence_ends(patience) <= now =>
+            {
                 match worker.asked {
                     None => {
                         worker.asked = Some(now);
@@ -149,6 +163,7 @@ impl State {
                 let until = turn.now.after(limits::TERM_GRACE);
                 if let Some(worker) = self.workers.get_mut(&id) {
                     worker.role = Role::Retiring { rung: Rung::Leave, until };
+                    worker.finished = true;
                 }
             }
             Rung::Leave => self.put_down(turn, id),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_handoff::message::{
-    Generation, HelloSupervisor, HelloWorker, ListenerWanted, Nak, Plan, Refused, WorkerId,
+    Generation, HelloSupervisor, HelloWorker, ListenerWanted, Migrate, Nak, Plan, Recover, Refused,
+    WorkerId,
 };
 
 use super::queue::Pending;
@@ -94,6 +95,7 @@ impl State {
             old: None,
             plan: Vec::new(),
             fresh: Vec::new(),
+            moved: None,
             problems: Vec::new(),
         }
     }
@@ -356,6 +358,13 @@ impl State {
     pub(super) fn not_understood(&mut self, turn: &mut Turn, id: WorkerId, nak: &Nak) {
         let problem =
             format!("worker {} did not take message type {}: {}", id.0, nak.kind, nak.reason);
+        if nak.kind == Recover::KIND && self.remains.is_with(id) {
+            return self.give_up_remains(turn, &problem);
+        }
+        let takes_part = |t: &Transition| t.candidate == Some(id) || t.old == Some(id);
+        if nak.kind == Migrate::KIND && self.transition.as_ref().is_some_and(takes_part) {
+            return self.not_migrating(turn, &problem);
+        }
         let concerned = self
             .transition
             .as_ref()
@@ -364,7 +373,14 @@ impl State {
             Some((_, Step::Greeting | Step::Planning | Step::Binding | Step::Readying)) => {
                 self.fail(turn, Failure::of_build(problem));
             }
-            Some((_, Step::Activating | Step::Quiescing | Step::Watching | Step::Probing)) => {
+            Some((
+                _,
+                Step::Activating
+                | Step::Quiescing
+                | Step::Migrating
+                | Step::Watching
+                | Step::Probing,
+            )) => {
                 self.broken(turn, id, &problem);
             }
             Some((_, Step::Checking | Step::Reverting)) | None => {

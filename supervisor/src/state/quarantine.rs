@@ -33,6 +33,13 @@ impl Quarantine {
         self.failed.push_back((build, 1));
     }
 
+    /// The build is not to be tried again without force, whatever it did before.
+    pub(super) fn condemn(&mut self, build: BuildId) {
+        for _ in 0..FAILURES {
+            self.blame(build);
+        }
+    }
+
     /// The build stood its test.
     pub(super) fn clear(&mut self, build: BuildId) {
         self.failed.retain(|(known, _)| *known != build);

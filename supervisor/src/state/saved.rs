@@ -12,17 +12,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_handoff::message::{Generation, ListenerKey, Pulse, WorkerId};
+use baton_handoff::version::Version;
 use serde::{Deserialize, Serialize};
 
+use super::fallback::Former;
 use super::past::Past;
 use super::quarantine::Quarantine;
 use super::queue::Queue;
+use super::remains::Remains;
 use super::replace::Replacing;
 use super::worker::{Role, Worker};
 use super::{Accepted, Life, Settings, State};
 use crate::action::{Kind, Outcome, Report};
 use crate::backoff::Backoff;
 use crate::event::{Binary, ConfigText, Millis};
+use crate::options::migrate_limit;
 
 /// See the module's head.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,10 +34,17 @@ pub(crate) struct Machine {
     ready_timeout_ms: u64,
     watch_ms: u64,
     drain_timeout_ms: u64,
+    /// From a release that moves no connections: absent.
+    #[serde(default)]
+    migrate_ms: Option<u64>,
     workers: Vec<SavedWorker>,
     serving: Option<u32>,
     listeners: Vec<String>,
     accepted: SavedAccepted,
+    #[serde(default)]
+    former: Option<Former>,
+    #[serde(default)]
+    remains: Remains,
     replacing: Replacing,
     queue: Queue,
     backoff: Backoff,
@@ -52,6 +63,15 @@ struct SavedWorker {
     version: String,
     role: Role,
     generation: u64,
+    /// The oldest, from a release that knew no other.
+    #[serde(default = "oldest")]
+    protocol: u16,
+    #[serde(default = "yes")]
+    activated: bool,
+    #[serde(default)]
+    lifeline: bool,
+    #[serde(default)]
+    finished: bool,
     pulse: Option<SavedPulse>,
 }
 
@@ -83,10 +103,23 @@ struct SavedReport {
     ended: Option<Millis>,
 }
 
+fn oldest() -> u16 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
 impl Machine {
     /// The executable that workers are started from.
     pub(crate) fn binary(&self) -> &Binary {
         &self.accepted.binary
+    }
+
+    /// The one that may have to take its place again.
+    pub(crate) fn former(&self) -> Option<&Binary> {
+        self.former.as_ref().map(|former| &former.binary)
     }
 }
 
@@ -111,12 +144,13 @@ impl State {
         };
         let config = String::from_utf8(self.accepted.config.text.clone())
             .map_err(|_| "the accepted configuration is not UTF-8".to_owned())?;
-        let Settings { version: _, ready_timeout, watch, drain_timeout, replaces: _ } =
+        let Settings { version: _, ready_timeout, watch, migrate, drain_timeout, replaces: _ } =
             self.settings;
         Ok(Machine {
             ready_timeout_ms: millis(ready_timeout),
             watch_ms: millis(watch),
             drain_timeout_ms: millis(drain_timeout),
+            migrate_ms: Some(millis(migrate)),
             workers: self.workers.iter().map(|(id, worker)| saved_worker(*id, worker)).collect(),
             serving: self.serving.map(|id| id.0),
             listeners: self.listeners.iter().map(|key| key.0.clone()).collect(),
@@ -126,6 +160,8 @@ impl State {
                 config,
                 binary: self.accepted.binary.clone(),
             },
+            former: self.former.clone(),
+            remains: self.remains.clone(),
             replacing,
             queue: self.queue.clone(),
             backoff: self.backoff,
@@ -157,16 +193,27 @@ impl State {
         if newest.is_some_and(|id| id.0 >= machine.next_worker) {
             return Err("the number of the next worker is taken".into());
         }
+        let buried = machine.remains.workers().any(|id| workers.contains_key(&id));
+        if buried {
+            return Err("a worker is alive and dead".into());
+        }
         if machine.next_generation <= machine.accepted.generation {
             return Err("the number of the next generation is taken".into());
         }
         let SavedAccepted { generation, source, config, binary } = machine.accepted;
+        let migrate = match machine.migrate_ms {
+            Some(migrate) => Duration::from_millis(migrate),
+            // What is not understood here moves nothing: whoever wrote it served it.
+            None => baton_config::process::read(&source, config.as_bytes())
+                .map_or(Duration::ZERO, |process| migrate_limit(&process)),
+        };
         let config = Arc::new(ConfigText { name: source, text: config.into_bytes() });
         Ok(Self {
             settings: Settings {
                 version,
                 ready_timeout: Duration::from_millis(machine.ready_timeout_ms),
                 watch: Duration::from_millis(machine.watch_ms),
+                migrate,
                 drain_timeout: Duration::from_millis(machine.drain_timeout_ms),
                 replaces: true,
             },
@@ -175,6 +222,8 @@ impl State {
             serving,
             listeners: machine.listeners.into_iter().map(ListenerKey).collect::<BTreeSet<_>>(),
             accepted: Accepted { generation: Generation(generation), config, binary },
+            former: machine.former,
+            remains: machine.remains,
             transition: None,
             replacing: Some(machine.replacing),
             queue: machine.queue,
@@ -196,6 +245,10 @@ fn saved_worker(id: WorkerId, worker: &Worker) -> SavedWorker {
         version: worker.version.clone(),
         role: worker.role,
         generation: worker.generation.0,
+        protocol: worker.protocol.0,
+        activated: worker.activated,
+        lifeline: worker.lifeline,
+        finished: worker.finished,
         pulse: worker.pulse.map(|pulse| SavedPulse {
             generation: pulse.generation.0,
             connections: pulse.connections,
@@ -209,6 +262,10 @@ fn restored_worker(saved: &SavedWorker, now: Millis) -> (WorkerId, Worker) {
     worker.pid = saved.pid;
     worker.version.clone_from(&saved.version);
     worker.role = saved.role;
+    worker.protocol = Version(saved.protocol);
+    worker.activated = saved.activated;
+    worker.lifeline = saved.lifeline;
+    worker.finished = saved.finished;
     worker.pulse = saved.pulse.as_ref().map(|pulse| Pulse {
         generation: Generation(pulse.generation),
         connections: pulse.connections,

@@ -27,6 +27,9 @@ impl State {
         let deadline = Some(turn.now.after(limit.max(limits::SHIFT)));
         let text = format!("worker {} takes over with generation {}", id.0, generation.0);
         self.enter(turn, Step::Activating, deadline, text);
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.activated = true;
+        }
         turn.send(id, Order::Activate(generation));
     }
 
@@ -95,12 +98,14 @@ impl State {
     pub(super) fn shifted(&mut self, turn: &mut Turn) {
         let Some(transition) = &self.transition else { return };
         match transition.kind {
-            Kind::Upgrade => self.watch(turn),
-            Kind::Start | Kind::Reload | Kind::Respawn | Kind::Stop => self.succeed(turn),
+            Kind::Upgrade => self.migrate(turn),
+            Kind::Start | Kind::Reload | Kind::Respawn | Kind::Fallback | Kind::Stop => {
+                self.succeed(turn);
+            }
         }
     }
 
-    fn watch(&mut self, turn: &mut Turn) {
+    pub(super) fn watch(&mut self, turn: &mut Turn) {
         let window = self.settings.watch;
         if window.is_zero() {
             return self.probe(turn);

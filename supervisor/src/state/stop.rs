@@ -55,6 +55,9 @@ impl State {
             .get(&id)
             .is_some_and(|worker| matches!(worker.role, Role::Retiring { .. }));
         if retiring {
+            if let Some(worker) = self.workers.get_mut(&id) {
+                worker.finished = true;
+            }
             let text = match cut {
                 0 => format!("worker {} drained: every connection ended by itself", id.0),
                 _ => format!("worker {} drained: {cut} connections were cut", id.0),
@@ -130,6 +133,7 @@ impl State {
                 self.refuse(turn, kind, Some(id), STOPPING.into());
             }
         }
+        self.drop_remains(turn);
         self.serving = None;
         self.respawn_at = None;
         let ids: Vec<_> = self.workers.keys().copied().collect();

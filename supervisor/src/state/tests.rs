@@ -1,6 +1,8 @@
 //! The machine against a world in memory: readable scenarios, and random hostile ones.
 
 mod adopt;
+mod fallback;
+mod living;
 mod property;
 mod recovery;
 mod reload;

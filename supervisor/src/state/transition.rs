@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use baton_handoff::message::{Generation, ListenerKey, ListenerWanted, WorkerId};
+use baton_handoff::message::{Generation, ListenerKey, ListenerWanted, Migrated, WorkerId};
 
 use crate::action::{Kind, Outcome};
 use crate::event::{Binary, ConfigText, Millis, RequestId, Ticket};
@@ -25,6 +25,9 @@ pub(super) enum Step {
     Activating,
     /// The new side accepts; the old one was told to stop, `Quiesced` is awaited.
     Quiescing,
+    /// The old worker's connections move to the new one, or are about to: a recovery that is going
+    /// on comes first.
+    Migrating,
     /// The new worker is on probation; the old one stands by.
     Watching,
     /// The window is over; one last sign of life is awaited.
@@ -41,6 +44,7 @@ impl Step {
             Self::Greeting => "spawn",
             Self::Planning | Self::Binding | Self::Readying => "prepare",
             Self::Activating | Self::Quiescing => "shift",
+            Self::Migrating => "migrate",
             Self::Watching | Self::Probing => "watch",
             Self::Reverting => "revert",
         }
@@ -78,7 +82,9 @@ pub(super) struct Transition {
     pub(super) plan: Vec<ListenerWanted>,
     /// Bound for this plan; closed again when it comes to nothing.
     pub(super) fresh: Vec<ListenerKey>,
-    /// Why the old worker is being called back.
+    /// How far the connections have moved; `None` before they were told to.
+    pub(super) moved: Option<Migrated>,
+    /// Why the old worker is being called back, or the build before.
     pub(super) problems: Vec<String>,
 }
 
@@ -99,6 +105,7 @@ impl Transition {
                 | Step::Greeting
                 | Step::Activating
                 | Step::Quiescing
+                | Step::Migrating
                 | Step::Watching
                 | Step::Probing
                 | Step::Reverting => false,
@@ -107,7 +114,26 @@ impl Transition {
 
     /// Whether `worker` is the one on probation.
     pub(super) fn watches(&self, worker: WorkerId) -> bool {
-        self.candidate == Some(worker) && matches!(self.step, Step::Watching | Step::Probing)
+        self.candidate == Some(worker) && self.is_trial()
+    }
+
+    /// Whether `worker` stands by while another one is on probation.
+    pub(super) fn stands_by(&self, worker: WorkerId) -> bool {
+        self.old == Some(worker) && self.is_trial()
+    }
+
+    fn is_trial(&self) -> bool {
+        match self.step {
+            Step::Migrating | Step::Watching | Step::Probing => true,
+            Step::Checking
+            | Step::Greeting
+            | Step::Planning
+            | Step::Binding
+            | Step::Readying
+            | Step::Activating
+            | Step::Quiescing
+            | Step::Reverting => false,
+        }
     }
 }
 

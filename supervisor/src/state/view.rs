@@ -1,9 +1,15 @@
 //! What `baton status` shows of the machine.
 
+use std::time::Duration;
+
+use baton_handoff::message::{Migrated, WorkerId};
+
 use super::worker::Role;
 use super::{Life, State};
 use crate::action::Kind;
-use crate::control::protocol::{LastTransition, TransitionStatus, WorkerRole, WorkerStatus};
+use crate::control::protocol::{
+    LastTransition, MigrationStatus, RecoveryStatus, TransitionStatus, WorkerRole, WorkerStatus,
+};
 use crate::event::Millis;
 
 /// The machine's part of the status; the driver adds what only it knows.
@@ -12,6 +18,7 @@ pub(crate) struct View {
     pub(crate) state: &'static str,
     pub(crate) workers: Vec<WorkerStatus>,
     pub(crate) transition: Option<TransitionStatus>,
+    pub(crate) recovery: Option<RecoveryStatus>,
     pub(crate) last_transition: Option<LastTransition>,
 }
 
@@ -22,6 +29,7 @@ impl State {
             state: self.word(),
             workers: self.worker_statuses(),
             transition: self.transition_status(now),
+            recovery: self.recovery_status(now),
             last_transition: self.last.as_ref().map(|past| past.status(now)),
         }
     }
@@ -37,7 +45,7 @@ impl State {
     }
 
     fn worker_statuses(&self) -> Vec<WorkerStatus> {
-        let status = |worker: &super::Worker| {
+        let status = |(id, worker): (&WorkerId, &super::Worker)| {
             let role = match worker.role {
                 Role::Serving => WorkerRole::Serving,
                 Role::Standby | Role::Retiring { .. } => WorkerRole::Retiring,
@@ -45,6 +53,7 @@ impl State {
                 Role::Starting | Role::Doomed => return None,
             };
             Some(WorkerStatus {
+                worker: id.0,
                 pid: worker.pid?,
                 version: worker.version.clone(),
                 generation: worker.generation.0,
@@ -52,7 +61,7 @@ impl State {
                 connections: worker.pulse.map_or(0, |pulse| pulse.connections),
             })
         };
-        self.workers.values().filter_map(status).collect()
+        self.workers.iter().filter_map(status).collect()
     }
 
     fn transition_status(&self, now: Millis) -> Option<TransitionStatus> {
@@ -64,7 +73,26 @@ impl State {
                 (Kind::Upgrade, "replace", replacing.started)
             }
         };
-        let since = u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX);
-        Some(TransitionStatus { kind: kind.as_str().into(), phase: phase.into(), since })
+        let moved = self.transition.as_ref().and_then(|transition| transition.moved);
+        let migration = moved.map(|Migrated { moved, waiting, kept, .. }| MigrationStatus {
+            moved,
+            waiting,
+            kept,
+        });
+        let since = millis(now.since(since));
+        Some(TransitionStatus { kind: kind.as_str().into(), phase: phase.into(), since, migration })
     }
+
+    fn recovery_status(&self, now: Millis) -> Option<RecoveryStatus> {
+        let recovery = self.remains.recovery()?;
+        Some(RecoveryStatus {
+            worker: recovery.by.0,
+            of: recovery.whose.iter().map(|id| id.0).collect(),
+            since: millis(now.since(recovery.since)),
+        })
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

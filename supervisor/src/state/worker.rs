@@ -1,7 +1,7 @@
 //! One worker process as the machine sees it.
 
 use baton_handoff::message::{Generation, Pulse};
-
+use baton_handoff::version::{LIVING, Version};
 use serde::{Deserialize, Serialize};
 
 use super::limits::{EXIT_AFTER_CLOSE, Patience};
@@ -42,9 +42,17 @@ pub(super) enum Role {
 pub(super) struct Worker {
     pub(super) pid: Option<u32>,
     pub(super) version: String,
+    /// What was agreed on; the oldest until then.
+    pub(super) protocol: Version,
     pub(super) role: Role,
     /// What it serves or served last; what it is offered, until then.
     pub(super) generation: Generation,
+    /// It was told to accept, so it may have connections.
+    pub(super) activated: bool,
+    /// It has given us what its connections can be carried on with.
+    pub(super) lifeline: bool,
+    /// What it still has is to end with it: it has drained, or its time to do so is over.
+    pub(super) finished: bool,
     pub(super) pulse: Option<Pulse>,
     /// When it last said anything.
     pub(super) heard: Millis,
@@ -59,8 +67,12 @@ impl Worker {
         Self {
             pid: None,
             version: String::new(),
+            protocol: Version(1),
             role: Role::Starting,
             generation,
+            activated: false,
+            lifeline: false,
+            finished: false,
             pulse: None,
             heard: now,
             asked: None,
@@ -74,6 +86,16 @@ impl Worker {
             Role::Starting | Role::Serving | Role::Standby | Role::Retiring { .. } => true,
             Role::Doomed => false,
         }
+    }
+
+    /// Whether connections can move to it and from it, and be given to it.
+    pub(super) fn is_living(&self) -> bool {
+        self.is_alive() && self.protocol >= LIVING
+    }
+
+    /// Whether its death leaves connections that can be carried on.
+    pub(super) fn leaves_remains(&self) -> bool {
+        self.lifeline && self.activated && !self.finished
     }
 
     /// Any message is a sign of life.

@@ -2,22 +2,25 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use baton_handoff::message::{
-    Answer, Generation, HelloSupervisor, ListenerKey, ListenerRole, ListenerWanted, Plan, Prepare,
-    Pulse, Query, Refused, ToSupervisor, ToWorker,
+    Answer, Generation, HelloPeer, HelloSupervisor, ListenerKey, ListenerRole, ListenerWanted,
+    Migrate, Migrated, Peer, Plan, Prepare, Pulse, Query, Recovered, Refused, Side, ToSupervisor,
+    ToWorker,
 };
-use baton_handoff::{Received, WorkerEnd};
+use baton_handoff::{PeerEnd, Received, Transaction, WorkerEnd};
 use nix::sys::socket::{MsgFlags, send};
 use tokio::sync::mpsc;
 use tokio::time::interval;
 
 use super::super::launch::{Launch, Launched, Local};
+use crate::event::Exit;
 use crate::privilege::Identity;
 use crate::program::{Program, SelfCheck};
 
@@ -27,6 +30,10 @@ pub(super) enum Script {
     Good,
     /// Refuses the configuration and exits in the same breath.
     Refuses(Vec<String>),
+    /// Sends its lifeline; its connections move at once, and it carries on three of each dead one.
+    Living,
+    /// The same, but it dies as soon as it is to give or to carry on.
+    Fragile,
 }
 
 /// What the test does to a double.
@@ -80,6 +87,10 @@ impl Launch for Doubles {
                 Some(force) = received.recv() => format!("{force:?}"),
             }
         };
+        let exit = async move {
+            let how = exit.await;
+            Exit { orderly: how == "exit status: 0", how }
+        };
         Ok(Launched { pid, exit: Box::pin(exit), signals })
     }
 
@@ -89,6 +100,10 @@ impl Launch for Doubles {
 
     fn identity(&self) -> Option<Identity> {
         None
+    }
+
+    fn reaps(&self) -> bool {
+        false
     }
 
     fn replaces(&self) -> bool {
@@ -112,6 +127,9 @@ async fn play(
         held: Vec::new(),
         held_for_adoption: Vec::new(),
         prepared: 0,
+        worker: 0,
+        handed: Vec::new(),
+        keeper: None,
     };
     let mut pulse = interval(Duration::from_secs(1));
     loop {
@@ -148,6 +166,9 @@ struct Double {
     held: Vec<OwnedFd>,
     held_for_adoption: Vec<OwnedFd>,
     prepared: usize,
+    worker: u32,
+    handed: Vec<OwnedFd>,
+    keeper: Option<OwnedFd>,
 }
 
 impl Double {
@@ -165,7 +186,8 @@ impl Double {
     /// Answers; the exit status once it ends.
     async fn hear(&mut self, received: Received<ToWorker>) -> Option<String> {
         match received.message {
-            ToWorker::Hello(_) => {
+            ToWorker::Hello(hello) => {
+                self.worker = hello.worker.0;
                 let hello = HelloSupervisor { version: "0.0.1".into(), pid: self.pid };
                 self.say(ToSupervisor::Hello(hello)).await;
             }
@@ -175,6 +197,9 @@ impl Double {
                 self.held.extend(received.fds);
                 if listeners.last {
                     assert_eq!(self.held.len(), self.prepared);
+                    if matches!(self.script, Script::Living | Script::Fragile) {
+                        self.hand_lifeline().await;
+                    }
                     self.say(ToSupervisor::Ready(listeners.generation)).await;
                 }
             }
@@ -195,10 +220,47 @@ impl Double {
             ToWorker::Query(Query { id, text }) => {
                 self.say(ToSupervisor::Answer(Answer { id, text: format!("heard {text}") })).await;
             }
-            ToWorker::Migrate(_) | ToWorker::Recover(_) => {}
+            ToWorker::Migrate(Migrate { side: Side::Take, .. }) => self.handed = received.fds,
+            ToWorker::Migrate(Migrate { side: Side::Give, .. }) | ToWorker::Recover(_)
+                if matches!(self.script, Script::Fragile) =>
+            {
+                return Some("signal: 11".into());
+            }
+            ToWorker::Migrate(Migrate { side: Side::Give, other, .. }) => {
+                // The other end is with the other worker.
+                let peer = PeerEnd::new(received.fds.into_iter().next().unwrap()).unwrap();
+                let hello = HelloPeer { version: format!("given to {}", other.0) };
+                peer.send(&Peer::Hello(hello), &[]).await.unwrap();
+                let begun = Migrated { moved: 1, waiting: 1, ..Migrated::default() };
+                self.say(ToSupervisor::Migrated(begun)).await;
+                let over = Migrated { moved: 2, longest_pause_us: 250, over: true, ..begun };
+                self.say(ToSupervisor::Migrated(Migrated { waiting: 0, ..over })).await;
+            }
+            ToWorker::Recover(recover) => {
+                assert_eq!(received.fds.len(), 2 * recover.dead.len());
+                for (pair, dead) in received.fds.chunks(2).zip(&recover.dead) {
+                    let mut table = File::from(pair[0].try_clone().unwrap());
+                    let mut text = String::new();
+                    table.rewind().unwrap();
+                    table.read_to_string(&mut text).unwrap();
+                    assert_eq!(text, dead.worker.0.to_string(), "whose table it is");
+                }
+                let resumed = 3 * u64::try_from(recover.dead.len()).unwrap();
+                self.say(ToSupervisor::Recovered(Recovered { resumed, lost: 1, failures: 0 }))
+                    .await;
+            }
             ToWorker::Nak(nak) => return Some(format!("was told {nak:?}")),
         }
         None
+    }
+
+    /// A memfd that has the worker's number in it, and one end of a pair.
+    async fn hand_lifeline(&mut self) {
+        let table = baton_handoff::seal(self.worker.to_string().as_bytes()).unwrap();
+        let (near, far) = baton_handoff::pair().unwrap();
+        let fds = [table.as_fd(), far.as_fd()];
+        let _killed = self.end.hand(Transaction::NONE, &ToSupervisor::Lifeline, &fds).await;
+        self.keeper = Some(near);
     }
 
     async fn prepare(&mut self, prepare: Prepare) -> Option<String> {

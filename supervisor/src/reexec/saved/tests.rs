@@ -5,6 +5,9 @@ use super::*;
 /// What this release leaves, word for word: the next release has to read it.
 const WORDS: &str = include_str!("golden-1.txt");
 
+/// What a release left that knew no connections that outlive their worker.
+const BEFORE: &str = include_str!("golden-1-without-lifelines.txt");
+
 fn decode(text: &str) -> Result<Saved, StateError> {
     Saved::decode(text.as_bytes())
 }
@@ -15,6 +18,13 @@ fn the_words_of_this_format_are_read_and_written_as_ever() {
     assert_eq!(String::from_utf8(saved.encode().unwrap()).unwrap(), WORDS.trim_end());
     assert_eq!(saved.listeners[0].role, SavedRole::Rule);
     assert_eq!(saved.clients[0].id, RequestId(4));
+}
+
+#[test]
+fn the_words_of_the_release_before_are_read() {
+    let saved = decode(BEFORE).unwrap();
+    assert_eq!((saved.former, saved.lifelines.len()), (None, 0));
+    assert_eq!(saved.machine.former(), None);
 }
 
 #[test]
@@ -42,6 +52,8 @@ fn a_field_that_an_earlier_release_did_not_write_is_not_missed() {
 fn a_descriptor_with_two_owners_is_refused() {
     let twice = WORDS.replacen("\"lock\":10", "\"lock\":11", 1);
     assert!(matches!(decode(&twice), Err(StateError::Twice(11))));
+    let twice = WORDS.replacen("\"keeper\":20", "\"keeper\":18", 1);
+    assert!(matches!(decode(&twice), Err(StateError::Twice(18))));
 }
 
 #[test]

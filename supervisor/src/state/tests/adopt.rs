@@ -7,7 +7,9 @@ use baton_handoff::message::{Drain, Generation, ListenerKey, Standing, WorkerId}
 
 use super::super::{Adoptee, Adoption, Settings, State, heir};
 use crate::action::{Action, Kind, Notify, Order};
-use crate::event::{Binary, BinaryId, ConfigText, Event, Millis, Request};
+use baton_handoff::version::Version;
+
+use crate::event::{Binary, BinaryId, ConfigText, Event, Exit, Millis, Request};
 use crate::program::BuildId;
 
 const DRAIN: Order = Order::Drain(Drain { timeout_ms: 10_000 });
@@ -21,6 +23,7 @@ fn fresh() -> State {
         version: "1.0.0".into(),
         ready_timeout: Duration::from_secs(30),
         watch: Duration::from_secs(10),
+        migrate: Duration::ZERO,
         drain_timeout: Duration::from_secs(10),
         replaces: true,
     };
@@ -30,7 +33,9 @@ fn fresh() -> State {
 
 fn adoptee(worker: u32, generation: u64, standing: Standing) -> Adoptee {
     let (worker, generation) = (WorkerId(worker), Generation(generation));
-    Adoptee { worker, pid: 100 + worker.0, version: "0.9.0".into(), generation, standing }
+    let (protocol, version) = (Version(2), "0.9.0".into());
+    let pid = 100 + worker.0;
+    Adoptee { worker, pid, version, protocol, lifeline: true, generation, standing }
 }
 
 fn adopt(state: &mut State, workers: Vec<Adoptee>, outdated: bool) -> Vec<Action> {
@@ -105,7 +110,8 @@ fn numbers_go_on_where_they_were_and_a_dead_heir_is_replaced_by_its_like() {
     adopt(&mut state, vec![adoptee(7, 5, Standing::Serving)], false);
     let ticket = crate::event::Ticket(1);
     state.handle(Event::ConfigRead { ticket, result: Err("unreadable".into()) }, Millis(1));
-    let exited = Event::Exited { worker: WorkerId(7), how: "signal: 9".into() };
+    let exit = Exit { how: "signal: 9".into(), orderly: false };
+    let exited = Event::Exited { worker: WorkerId(7), exit };
     let actions = state.handle(exited, Millis(2));
     assert!(
         actions.contains(&Action::Spawn { worker: WorkerId(8), binary: BinaryId(0) }),

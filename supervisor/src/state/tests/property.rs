@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use baton_handoff::message::{
-    Generation, HelloSupervisor, Nak, Plan, Refused, ToSupervisor, WorkerId,
+    Generation, HelloSupervisor, Migrate, Migrated, Nak, Plan, Recover, Recovered, Refused,
+    ToSupervisor, WorkerId,
 };
 use proptest::prelude::*;
 
@@ -46,6 +47,9 @@ enum Lie {
     Quiesced,
     Drained,
     Pong,
+    Lifeline,
+    Migrated,
+    Recovered,
     Nak,
 }
 
@@ -65,8 +69,13 @@ fn opinion() -> impl Strategy<Value = Opinion> {
 }
 
 fn habits() -> impl Strategy<Value = Habits> {
-    (habit(), opinion(), habit(), habit(), habit(), habit(), habit(), habit()).prop_map(
-        |(hello, prepare, listeners, activate, quiesce, drain, ping, term)| Habits {
+    let before = (habit(), opinion(), habit(), habit(), habit());
+    let after = (habit(), habit(), habit(), habit(), habit());
+    let protocol = prop_oneof![5 => Just(2), 1 => Just(1)];
+    (before, after, protocol).prop_map(|(before, after, protocol)| {
+        let (hello, prepare, listeners, activate, quiesce) = before;
+        let (drain, ping, term, migrate, recover) = after;
+        Habits {
             hello,
             prepare,
             listeners,
@@ -75,8 +84,11 @@ fn habits() -> impl Strategy<Value = Habits> {
             drain,
             ping,
             term,
-        },
-    )
+            migrate,
+            recover,
+            protocol,
+        }
+    })
 }
 
 fn lie() -> impl Strategy<Value = Lie> {
@@ -91,6 +103,9 @@ fn lie() -> impl Strategy<Value = Lie> {
         Just(Lie::Quiesced),
         Just(Lie::Drained),
         Just(Lie::Pong),
+        Just(Lie::Lifeline),
+        Just(Lie::Migrated),
+        Just(Lie::Recovered),
         Just(Lie::Nak),
     ]
 }
@@ -149,7 +164,17 @@ fn tell_lie(world: &mut World, worker: WorkerId, lie: Lie, n: u64) {
         Lie::Quiesced => ToSupervisor::Quiesced,
         Lie::Drained => ToSupervisor::Drained { cut: n },
         Lie::Pong => pong(),
-        Lie::Nak => ToSupervisor::Nak(Nak { kind: 9, reason: "no".into() }),
+        Lie::Lifeline => ToSupervisor::Lifeline,
+        Lie::Migrated => ToSupervisor::Migrated(Migrated {
+            moved: n,
+            over: n.is_multiple_of(2),
+            ..Migrated::default()
+        }),
+        Lie::Recovered => ToSupervisor::Recovered(Recovered { resumed: n, ..Recovered::default() }),
+        Lie::Nak => {
+            let kind = [9, Migrate::KIND, Recover::KIND][usize::try_from(n % 3).unwrap_or(0)];
+            ToSupervisor::Nak(Nak { kind, reason: "no".into() })
+        }
     };
     world.handle(Event::Message { worker, message });
 }
@@ -176,6 +201,7 @@ fn apply(world: &mut World, op: Op) {
                         | Event::Opened { .. }
                         | Event::Bound { .. }
                         | Event::SpawnFailed { .. }
+                        | Event::NotMigrating { .. }
                         | Event::Replaced { .. }
                 )
             );
@@ -208,7 +234,8 @@ fn apply(world: &mut World, op: Op) {
         Op::Next(habits) => world.next.push_back(habits),
         Op::Change(n, habits) => {
             if let Some(worker) = nth_worker(world, n) {
-                *world.habits(worker.0) = habits;
+                let protocol = world.habits(worker.0).protocol;
+                *world.habits(worker.0) = Habits { protocol, ..habits };
             }
         }
         Op::Config(bits) => {
@@ -228,6 +255,7 @@ fn apply(world: &mut World, op: Op) {
             world.check_error = trouble(3);
             world.spawn_error = trouble(4);
             world.replace_error = trouble(6);
+            world.pair_error = trouble(7);
             world.check_hangs = bits & 32 != 0;
             world.build = u64::from(bits);
         }
@@ -238,7 +266,7 @@ fn apply(world: &mut World, op: Op) {
 fn make_peace(world: &mut World) {
     world.next.clear();
     for process in world.processes.values_mut() {
-        process.habits = Habits::default();
+        process.habits = Habits { protocol: process.habits.protocol, ..Habits::default() };
     }
     world.config_error = None;
     world.bind_error = None;
@@ -246,6 +274,7 @@ fn make_peace(world: &mut World) {
     world.check_error = None;
     world.spawn_error = None;
     world.replace_error = None;
+    world.pair_error = None;
     world.check_hangs = false;
 }
 
@@ -259,7 +288,7 @@ fn run(ops: Vec<Op>) -> World {
         apply(&mut world, op);
     }
     make_peace(&mut world);
-    world.pass(Duration::from_secs(120));
+    world.pass(Duration::from_secs(300));
     world
 }
 

@@ -20,7 +20,7 @@ fn a_dead_worker_is_replaced_at_once_with_listeners_and_generation_kept() {
     assert_eq!((world.serving_id(), world.generation()), (Some(2), 1));
     assert_eq!(world.closed().len(), 0);
     assert!(world.did(&Action::CountRestart));
-    assert!(world.did(&Action::Forget { worker: WorkerId(1) }));
+    assert!(world.did(&Action::Forget { worker: WorkerId(1), remains: true }));
     assert_eq!(world.count(|a| matches!(a, Action::Bind { .. })), 0);
 }
 
@@ -91,7 +91,7 @@ fn a_request_during_a_replacement_waits_for_it() {
 fn a_silent_worker_is_asked_before_it_is_killed() {
     let mut world = World::serving();
     world.habits(1).ping = Habit::Ignores;
-    world.pass(8 * SECOND);
+    world.pass(4 * SECOND);
     assert_eq!(world.sent(1), [Order::Ping]);
     assert_eq!(world.serving_id(), Some(1));
     world.pass(5 * SECOND);
@@ -103,7 +103,7 @@ fn a_silent_worker_is_asked_before_it_is_killed() {
 fn an_answer_to_the_question_saves_the_worker() {
     let mut world = World::serving();
     world.habits(1).ping = Habit::Ignores;
-    world.pass(8 * SECOND);
+    world.pass(4 * SECOND);
     world.habits(1).ping = Habit::Answers;
     world.say(1, super::world::pong());
     world.pass(60 * SECOND);

@@ -36,7 +36,7 @@ fn an_upgrade_passes_every_phase_and_answers_after_the_watch() {
     assert_eq!((world.serving_id(), world.generation()), (Some(2), 2));
     assert_eq!(
         world.progress(Kind::Upgrade),
-        ["check", "spawn", "prepare", "shift", "watch", "replace"]
+        ["check", "spawn", "prepare", "shift", "migrate", "watch", "replace"]
     );
     assert_eq!(world.sent(1), [Order::Quiesce, Order::Drain(Drain { timeout_ms: 10_000 })]);
     assert_eq!(world.closed(), ["a".to_owned()].into());

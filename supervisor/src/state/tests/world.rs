@@ -1,73 +1,30 @@
 //! A world for the machine: executes actions, answers as told, and checks every invariant after
 //! every event.
 
+mod check;
+mod habits;
+mod hands;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use baton_handoff::message::{
-    Generation, HelloSupervisor, ListenerKey, ListenerRole, ListenerWanted, Plan, Pulse, Refused,
-    ToSupervisor, WorkerId,
+    Generation, ListenerKey, ListenerRole, ListenerWanted, Pulse, ToSupervisor, WorkerId,
 };
 
 use super::super::{Machine, Settings, State};
-use crate::action::{Action, Force, Kind, Notify, Order, Outcome, Report};
-use crate::event::{
-    Binary, BinaryId, ConfigText, Event, Millis, Request, RequestId, Signal, Ticket,
-};
+use crate::action::{Action, Kind, Notify, Order, Outcome, Report};
+use crate::event::{Binary, BinaryId, ConfigText, Event, Exit, Millis, Request, RequestId, Signal};
 use crate::program::BuildId;
+use check::Ledger;
+pub(super) use habits::{Habit, Habits, Opinion};
 
 pub(super) const READY: Duration = Duration::from_secs(30);
 pub(super) const WATCH: Duration = Duration::from_secs(10);
+pub(super) const MIGRATE: Duration = Duration::from_secs(60);
 pub(super) const DRAIN: Duration = Duration::from_secs(10);
-
-/// How a worker takes one kind of message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Habit {
-    Answers,
-    Ignores,
-    Dies,
-}
-
-/// What it says to an offered configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Opinion {
-    Wants,
-    Unchanged,
-    Refuses(Vec<String>),
-    Doubles,
-    Ignores,
-    Dies,
-}
-
-/// The character of a worker.
-#[derive(Debug, Clone)]
-pub(super) struct Habits {
-    pub(super) hello: Habit,
-    pub(super) prepare: Opinion,
-    pub(super) listeners: Habit,
-    pub(super) activate: Habit,
-    pub(super) quiesce: Habit,
-    pub(super) drain: Habit,
-    pub(super) ping: Habit,
-    pub(super) term: Habit,
-}
-
-impl Default for Habits {
-    fn default() -> Self {
-        Self {
-            hello: Habit::Answers,
-            prepare: Opinion::Wants,
-            listeners: Habit::Answers,
-            activate: Habit::Answers,
-            quiesce: Habit::Answers,
-            drain: Habit::Answers,
-            ping: Habit::Answers,
-            term: Habit::Answers,
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Process {
@@ -99,6 +56,8 @@ pub(super) struct World {
     pub(super) replace_error: Option<String>,
     /// The test says itself how a replacement ends.
     pub(super) hold_replacement: bool,
+    pub(super) pair_error: Option<String>,
+    ledger: Ledger,
     pub(super) build: u64,
     pub(super) open: BTreeSet<ListenerKey>,
     kept: BTreeSet<ListenerKey>,
@@ -122,6 +81,7 @@ impl World {
             version: "1.0.0".into(),
             ready_timeout: READY,
             watch,
+            migrate: MIGRATE,
             drain_timeout: DRAIN,
             replaces: true,
         };
@@ -143,6 +103,8 @@ impl World {
             spawn_error: None,
             replace_error: None,
             hold_replacement: false,
+            pair_error: None,
+            ledger: Ledger::default(),
             build: 1,
             open: BTreeSet::new(),
             kept: BTreeSet::new(),
@@ -220,7 +182,8 @@ impl World {
         process.alive = false;
         process.accepting = false;
         self.pending.push_back(Event::Closed { worker });
-        self.pending.push_back(Event::Exited { worker, how: how.into() });
+        let exit = Exit { how: how.into(), orderly: how == "exit status 0" };
+        self.pending.push_back(Event::Exited { worker, exit });
     }
 
     /// Delivers everything that is on its way, and what that causes.
@@ -318,6 +281,7 @@ impl World {
         {
             process.said_active = true;
         }
+        self.note_event(&event);
         if matches!(event, Event::Replaced { .. }) && self.state.is_replacing() {
             self.renew();
         }
@@ -357,219 +321,6 @@ impl World {
         let machine: Machine = serde_json::from_str(&words).unwrap();
         self.state = State::restore(machine, "1.1.0".into(), self.now).unwrap();
         assert_eq!(serde_json::to_string(&self.state.save().unwrap()).unwrap(), words);
-    }
-
-    fn check(&self) {
-        let accepting = self.processes.values().filter(|process| process.accepting).count();
-        let shifting = matches!(self.phase().as_deref(), Some("shift"));
-        assert!(accepting <= if shifting { 2 } else { 1 }, "{accepting} accept");
-        let both = self.state.is_replacing() && self.state.transition.is_some();
-        assert!(!both, "something begins while the supervisor is being replaced");
-        if self.exit.is_some() {
-            assert!(self.processes.values().all(|process| !process.alive));
-            assert!(self.open.is_empty(), "listeners left open: {:?}", self.open);
-        }
-    }
-
-    fn execute(&mut self, action: &Action) {
-        match action {
-            Action::ReadConfig { ticket } => self.read_config(*ticket),
-            Action::OpenBinary { ticket, .. } => self.open_binary(*ticket),
-            Action::SelfCheck { ticket, binary } => {
-                assert!(self.binaries.contains(binary));
-                if !self.check_hangs {
-                    let result = self.check_error.clone().map_or(Ok("1.0.1".into()), Err);
-                    self.pending.push_back(Event::Checked { ticket: *ticket, result });
-                }
-            }
-            Action::ReleaseBinary { binary } => {
-                assert!(self.binaries.remove(binary), "released twice");
-            }
-            Action::Spawn { worker, binary } => self.spawn(*worker, *binary),
-            Action::Send { worker, order } => self.order(*worker, order),
-            Action::Prepare { worker, generation, config, .. } => {
-                self.prepare(*worker, *generation, config);
-            }
-            Action::HandListeners { worker, generation, keys } => {
-                assert!(keys.iter().all(|key| self.open.contains(key)), "{keys:?} not all open");
-                let habit = self.habit(*worker, |habits| habits.listeners);
-                self.answer(*worker, habit, ToSupervisor::Ready(*generation));
-            }
-            Action::Signal { worker, force } => match force {
-                Force::Kill => self.die(*worker, "signal 9"),
-                Force::Terminate => match self.habit(*worker, |habits| habits.term) {
-                    Habit::Answers | Habit::Dies => self.die(*worker, "signal 15"),
-                    Habit::Ignores => {}
-                },
-            },
-            Action::ReplaceSelf { binary } => {
-                assert!(self.binaries.contains(binary));
-                let result = self.replace_error.clone().map_or(Ok(()), Err);
-                if !self.hold_replacement {
-                    self.pending.push_back(Event::Replaced { result });
-                }
-            }
-            Action::Bind { ticket, wanted } => self.bind(*ticket, wanted),
-            Action::NameListeners { plan } => {
-                self.kept.extend(plan.iter().map(|wanted| wanted.key.clone()));
-                assert!(self.kept.is_subset(&self.open));
-            }
-            Action::Reply { to, report } => {
-                assert!(self.asked.contains(to));
-                let former = self.replies.insert(*to, report.clone());
-                assert!(former.is_none(), "{to:?} was answered twice");
-            }
-            Action::Notify(Notify::Stopping) => self.stopping = true,
-            Action::Exit { code, problems } => self.exit = Some((*code, problems.clone())),
-            Action::CloseListeners { .. }
-            | Action::CancelCheck { .. }
-            | Action::Forget { .. }
-            | Action::Progress { .. }
-            | Action::Notify(Notify::Ready | Notify::Reloading | Notify::Status(_))
-            | Action::CountRestart
-            | Action::CountReload(_)
-            | Action::CountUpgrade(_)
-            | Action::StampReload
-            | Action::Log { .. } => {}
-        }
-    }
-
-    fn read_config(&mut self, ticket: Ticket) {
-        let text = self.config.iter().copied().collect::<Vec<_>>().join(" ").into_bytes();
-        let config = Arc::new(ConfigText { name: "a.json".into(), text });
-        let result = self.config_error.clone().map_or(Ok(config), Err);
-        self.pending.push_back(Event::ConfigRead { ticket, result });
-    }
-
-    fn open_binary(&mut self, ticket: Ticket) {
-        let result = match &self.open_error {
-            Some(error) => Err(error.clone()),
-            None => {
-                let id = BinaryId(self.next_binary);
-                self.next_binary += 1;
-                self.binaries.insert(id);
-                let build = BuildId::fake(self.build);
-                Ok(Binary { id, build, path: "/usr/bin/baton".into() })
-            }
-        };
-        self.pending.push_back(Event::Opened { ticket, result });
-    }
-
-    fn spawn(&mut self, worker: WorkerId, binary: BinaryId) {
-        assert!(self.binaries.contains(&binary), "{binary:?} is not open");
-        if let Some(problem) = self.spawn_error.clone() {
-            self.pending.push_back(Event::SpawnFailed { worker, problem });
-            return;
-        }
-        let habits = self.next.pop_front().unwrap_or_default();
-        let process = Process { habits, alive: true, accepting: false, said_active: false };
-        assert!(self.processes.insert(worker, process).is_none(), "{worker:?} is new");
-        self.pending.push_back(Event::Spawned { worker, pid: 100 + worker.0 });
-    }
-
-    fn habit(&self, worker: WorkerId, of: impl Fn(&Habits) -> Habit) -> Habit {
-        match self.processes.get(&worker) {
-            Some(process) if process.alive => of(&process.habits),
-            Some(_) | None => Habit::Ignores,
-        }
-    }
-
-    fn answer(&mut self, worker: WorkerId, habit: Habit, message: ToSupervisor) {
-        match habit {
-            Habit::Answers => self.pending.push_back(Event::Message { worker, message }),
-            Habit::Ignores => {}
-            Habit::Dies => self.die(worker, "exit status 1"),
-        }
-    }
-
-    fn order(&mut self, worker: WorkerId, order: &Order) {
-        match order {
-            Order::Hello(hello) => {
-                assert_eq!(hello.worker, worker);
-                let hello = HelloSupervisor { version: "1.0.1".into(), pid: 100 + worker.0 };
-                let habit = self.habit(worker, |habits| habits.hello);
-                self.answer(worker, habit, ToSupervisor::Hello(hello));
-            }
-            Order::Activate(generation) => {
-                if let Some(process) = self.processes.get_mut(&worker) {
-                    process.accepting = process.alive;
-                }
-                let habit = self.habit(worker, |habits| habits.activate);
-                self.answer(worker, habit, ToSupervisor::Active(*generation));
-            }
-            Order::Abort(_) => {}
-            Order::Quiesce => {
-                let successor =
-                    self.processes.iter().any(|(id, process)| *id != worker && process.said_active);
-                assert!(self.stopping || successor, "{worker:?} stopped without a successor");
-                if let Some(process) = self.processes.get_mut(&worker) {
-                    process.accepting = false;
-                }
-                let habit = self.habit(worker, |habits| habits.quiesce);
-                self.answer(worker, habit, ToSupervisor::Quiesced);
-            }
-            Order::Drain(_) => {
-                let accepting = self.processes.get(&worker).is_some_and(|p| p.accepting);
-                assert!(!accepting, "{worker:?} drains and still accepts");
-                match self.habit(worker, |habits| habits.drain) {
-                    Habit::Answers => {
-                        let message = ToSupervisor::Drained { cut: 0 };
-                        self.pending.push_back(Event::Message { worker, message });
-                        self.die(worker, "exit status 0");
-                    }
-                    Habit::Dies => self.die(worker, "exit status 1"),
-                    Habit::Ignores => {}
-                }
-            }
-            Order::Ping => {
-                let habit = self.habit(worker, |habits| habits.ping);
-                self.answer(worker, habit, pong());
-            }
-        }
-    }
-
-    fn prepare(&mut self, worker: WorkerId, generation: Generation, config: &ConfigText) {
-        let Some(process) = self.processes.get(&worker).filter(|process| process.alive) else {
-            return;
-        };
-        let text = String::from_utf8(config.text.clone()).unwrap();
-        let mut listeners: Vec<_> = text.split_whitespace().map(wanted).collect();
-        let message = match process.habits.prepare.clone() {
-            Opinion::Wants => ToSupervisor::Plan(Plan { generation, listeners, unchanged: false }),
-            Opinion::Unchanged => {
-                ToSupervisor::Plan(Plan { generation, listeners, unchanged: true })
-            }
-            Opinion::Refuses(problems) => ToSupervisor::Refused(Refused { generation, problems }),
-            Opinion::Doubles => {
-                listeners.extend(listeners.clone());
-                ToSupervisor::Plan(Plan { generation, listeners, unchanged: false })
-            }
-            Opinion::Ignores => return,
-            Opinion::Dies => return self.die(worker, "exit status 1"),
-        };
-        self.pending.push_back(Event::Message { worker, message });
-    }
-
-    fn bind(&mut self, ticket: Ticket, wanted: &[ListenerWanted]) {
-        let result = match &self.bind_error {
-            Some(error) => Err(vec![error.clone()]),
-            None => {
-                for wanted in wanted {
-                    assert!(self.open.insert(wanted.key.clone()), "{wanted:?} is open already");
-                }
-                Ok(())
-            }
-        };
-        self.pending.push_back(Event::Bound { ticket, result });
-    }
-
-    /// Nothing leaks when all is quiet.
-    pub(super) fn check_quiet(&self) {
-        if self.exit.is_none() {
-            assert_eq!(self.binaries.len(), 1, "executables left open");
-            assert_eq!(self.open, self.kept, "sockets of no accepted configuration left open");
-        }
-        assert_eq!(self.unanswered(), []);
     }
 
     pub(super) fn count(&self, wanted: impl Fn(&Action) -> bool) -> usize {

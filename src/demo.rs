@@ -31,7 +31,7 @@ const CALLERS: usize = 4;
 /// the event is seen as its own.
 const SETTLE: Duration = Duration::from_millis(1000);
 /// Far beyond what the demo takes: it ends by itself even when something hangs.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Args)]
 #[command(

@@ -27,7 +27,7 @@ const SLOTS: usize = 4;
 /// Deaths of workers; about one in four comes with an upgrade, one in four with a folder's.
 const DEATHS: usize = 40;
 /// A phase that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Not a test by itself: the other processes of the one below.
 #[test]

@@ -12,6 +12,10 @@ lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --all-features -- -D warnings
 
+# Processes that die at every step of a transition and at 2000 random moments; see docs/torture.md.
+torture:
+    cargo test --test it --locked -- --ignored --nocapture --test-threads 1 torture
+
 # A live gateway, reloaded, upgraded and killed under load.
 demo:
     cargo run --release -- demo

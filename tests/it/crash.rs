@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Echo, Parked, Storm};
+use crate::harness::{Echo, Storm};
 
 #[test]
 fn twenty_kills_under_a_storm_refuse_nobody_and_lose_no_count() {
@@ -25,18 +25,6 @@ fn twenty_kills_under_a_storm_refuse_nobody_and_lose_no_count() {
     assert!(instance.metric("baton_connections_accepted_total") >= report.served as f64);
     assert_eq!(instance.metric("baton_worker_restarts_total"), 20.0);
     assert_eq!(instance.status()["listeners"][0]["inode"], inode, "the same socket");
-    instance.stop();
-}
-
-#[test]
-fn two_hundred_connections_parked_while_no_worker_runs_are_served() {
-    let Echo { instance, entry, _upstream } = Echo::start(json!({}));
-    // A stopped worker accepts nothing and is not replaced before it is noticed.
-    let old = instance.serving();
-    instance.stop_worker(old);
-    let parked = Parked::at(entry, 200);
-    instance.kill_worker(old);
-    parked.expect_served();
     instance.stop();
 }
 

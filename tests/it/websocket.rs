@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Instance, Loopback, Upstream};
+use crate::harness::{Instance, Loopback, PATIENCE, Upstream};
 
 /// Long enough for the first bytes to arrive in time on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,7 +52,8 @@ fn write_frame(stream: &mut impl Write, code: u8, payload: &[u8], mask: Option<[
     stream.write_all(&frame).unwrap();
 }
 
-fn echo(stream: TcpStream) {
+/// A server's side of a session.
+pub(crate) fn echo(stream: TcpStream) {
     let mut writer = stream.try_clone().unwrap();
     let mut reader = BufReader::new(stream);
     let head = read_head(&mut reader);
@@ -72,35 +73,59 @@ fn echo(stream: TcpStream) {
     }
 }
 
+/// An open session.
+pub(crate) struct Session {
+    writer: TcpStream,
+    reader: BufReader<TcpStream>,
+    round: u64,
+}
+
+impl Session {
+    pub(crate) fn open(entry: SocketAddr) -> Self {
+        let stream = TcpStream::connect(entry).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut writer = stream.try_clone().unwrap();
+        let mut reader = BufReader::new(stream);
+        write!(
+            writer,
+            "GET /chat HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: {KEY}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        .unwrap();
+        let head = read_head(&mut reader);
+        assert!(head.starts_with("HTTP/1.1 101 ") && head.contains(ACCEPT), "{head}");
+        Self { writer, reader, round: 0 }
+    }
+
+    /// A message and a ping, and what comes back.
+    pub(crate) fn exchange(&mut self) {
+        let Self { writer, reader, round } = self;
+        let text = format!("message {round}");
+        let mask = Some((*round as u32 ^ 0xa5b6_c7d8).to_be_bytes());
+        write_frame(writer, TEXT, text.as_bytes(), mask);
+        assert_eq!(read_frame(reader), Some((TEXT, text.into_bytes())));
+        write_frame(writer, PING, b"still there", mask);
+        assert_eq!(read_frame(reader), Some((PONG, b"still there".to_vec())));
+        *round += 1;
+    }
+
+    pub(crate) fn close(mut self) {
+        write_frame(&mut self.writer, CLOSE, &[3, 0xe8], Some([1, 2, 3, 4]));
+        assert_eq!(read_frame(&mut self.reader), Some((CLOSE, vec![3, 0xe8])));
+        assert_eq!(read_frame(&mut self.reader), None);
+    }
+}
+
 /// A whole session that outlives the rule's `timeout`.
 fn session(entry: SocketAddr) {
     let start = Instant::now();
-    let stream = TcpStream::connect(entry).unwrap();
-    let mut writer = stream.try_clone().unwrap();
-    let mut reader = BufReader::new(stream);
-    write!(
-        writer,
-        "GET /chat HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Key: {KEY}\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
-    .unwrap();
-    let head = read_head(&mut reader);
-    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains(ACCEPT), "{head}");
-    let mut round: u64 = 0;
+    let mut session = Session::open(entry);
     while start.elapsed() < 2 * TIMEOUT {
-        let text = format!("message {round}");
-        let mask = Some((round as u32 ^ 0xa5b6_c7d8).to_be_bytes());
-        write_frame(&mut writer, TEXT, text.as_bytes(), mask);
-        assert_eq!(read_frame(&mut reader), Some((TEXT, text.into_bytes())));
-        write_frame(&mut writer, PING, b"still there", mask);
-        assert_eq!(read_frame(&mut reader), Some((PONG, b"still there".to_vec())));
-        round += 1;
+        session.exchange();
         // Mostly silent, as such sessions are.
         std::thread::park_timeout(Duration::from_millis(20));
     }
-    write_frame(&mut writer, CLOSE, &[3, 0xe8], Some([1, 2, 3, 4]));
-    assert_eq!(read_frame(&mut reader), Some((CLOSE, vec![3, 0xe8])));
-    assert_eq!(read_frame(&mut reader), None);
+    session.close();
 }
 
 #[test]

@@ -168,6 +168,7 @@ impl<L: Launch> Driver<L> {
             .ok_or_else(|| std::io::Error::other("the binary is not open any more"))?;
         let (ours, theirs) = baton_handoff::pair()?;
         let end = SupervisorEnd::new(ours)?;
+        baton_handoff::faults::point("spawn");
         let launched = self.launch.worker(&program, theirs)?;
         let pid = launched.pid;
         self.attend(worker, launched, end);

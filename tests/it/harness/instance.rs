@@ -75,7 +75,8 @@ impl Instance {
 
     /// As [`Self::launch`], in a scratch directory that was prepared.
     pub(crate) fn launch_in(scratch: Scratch, config: &Value, command: Command) -> Self {
-        let log = File::create(scratch.path().join("log")).unwrap();
+        let log = scratch.path().join("log");
+        let log = File::options().create(true).append(true).open(log).unwrap();
         Self::launch_logging(scratch, config, command, log.into())
     }
 
@@ -112,6 +113,11 @@ impl Instance {
     /// The supervisor's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.supervisor.id()
+    }
+
+    /// Every process of the instance that has not ended: supervisor, workers, keepers.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        marked(&self.mark)
     }
 
     /// The configuration it was last given.
@@ -241,12 +247,17 @@ impl Instance {
     /// Starts again where an ended instance was: the same runtime directory. Workers that outlived
     /// it are found there.
     pub(crate) fn restart(mut self, config: &Value) -> Self {
+        self.start_over(config);
+        self.wait_serving();
+        self
+    }
+
+    /// As [`Self::restart`], in place and without waiting.
+    pub(crate) fn start_over(&mut self, config: &Value) {
         assert!(self.ended, "it still runs");
         let scratch = self.scratch.take().expect("taken once");
-        drop(self);
-        let instance = Self::launch_in(scratch, config, baton());
-        instance.wait_serving();
-        instance
+        let log = File::options().append(true).open(scratch.path().join("log")).unwrap();
+        *self = Self::launch_logging(scratch, config, baton(), log.into());
     }
 
     /// Everything it logged so far.

@@ -20,9 +20,15 @@ pub(crate) fn missing(test: &str, tools: &[&str]) -> bool {
     absent.is_some()
 }
 
-fn find(tool: &str) -> Option<PathBuf> {
+/// Where a tool is: on the path, or where Debian keeps servers that people do not start by hand.
+pub(crate) fn find(tool: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(tool)).find(|file| file.is_file())
+    let mut folders: Vec<_> = std::env::split_paths(&path).collect();
+    folders.push("/usr/sbin".into());
+    if let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") {
+        folders.extend(versions.filter_map(|version| Some(version.ok()?.path().join("bin"))));
+    }
+    folders.into_iter().map(|folder| folder.join(tool)).find(|file| file.is_file())
 }
 
 /// A server program; ended and reaped on drop.

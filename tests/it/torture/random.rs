@@ -1,0 +1,234 @@
+//! Anything at any moment: processes killed and stopped at random while connections of every kind
+//! go through an instance that is upgraded and reloaded meanwhile.
+//!
+//! One round is one instance and half a dozen blows. Everything that is decided follows from the
+//! round's seed; what it meets depends on the machine, so a seed repeats the blows and their
+//! pauses, and shows a fault again with luck.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use super::family::{KEEPER, Member, WORKER, family, is_dead, slay, strike, wait_stopped};
+use super::part::Kind;
+use super::setting::{Place, Setting};
+use super::verdict::Allowed;
+use crate::harness::{Pattern, until};
+
+/// Kills in one round: more would only show the supervisor's back-off.
+const BLOWS: u64 = 6;
+/// What is decided by a seed.
+struct Dice {
+    pattern: Pattern,
+    position: u64,
+}
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self { pattern: Pattern(seed), position: 0 }
+    }
+
+    /// Any number below `sides`.
+    fn roll(&mut self, sides: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.pattern.fill(self.position, &mut bytes);
+        self.position += 8;
+        u64::from_le_bytes(bytes) % sides
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Tally {
+    pub(super) rounds: u64,
+    pub(super) kills: u64,
+    pub(super) connections: u64,
+    pub(super) resets: u64,
+    pub(super) complaints: Vec<String>,
+}
+
+/// One instance, beaten.
+struct Round<'p> {
+    setting: Setting<'p>,
+    dice: Dice,
+    /// Commands that run beside the blows.
+    commands: Vec<Child>,
+    kills: u64,
+    /// A worker was killed.
+    loaded: bool,
+    /// And it is not known that its connections have been recovered.
+    recovering: bool,
+    /// The supervisor was killed then.
+    orphaned: bool,
+}
+
+impl Round<'_> {
+    fn pause(&mut self) {
+        // Not to wait for something, but to meet something else than last time.
+        let pause = Duration::from_micros(self.dice.roll(60_000));
+        std::thread::park_timeout(pause);
+    }
+
+    fn start(&mut self, command: &str) {
+        let mut command = self.setting.instance.command(&[command]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        self.commands.push(child);
+    }
+
+    fn pick(&mut self, name: &str) -> Option<Member> {
+        let all = family(&self.setting.instance).into_iter();
+        let mut named: Vec<_> = all.filter(|member| member.name == name).collect();
+        named.sort_by_key(|member| member.pid);
+        match named.len() as u64 {
+            0 => None,
+            count => Some(named.swap_remove(self.dice.roll(count) as usize)),
+        }
+    }
+
+    fn blow(&mut self, keepers: bool) {
+        let sides = if keepers { 12 } else { 10 };
+        match self.dice.roll(sides) {
+            0..=3 => {
+                if let Some(worker) = self.pick(WORKER) {
+                    strike(worker.pid, Signal::SIGKILL);
+                    self.kills += 1;
+                    (self.loaded, self.recovering) = (true, true);
+                }
+            }
+            4..=5 => {
+                if self.loaded && self.dice.roll(2) == 0 {
+                    self.setting.wait_settled();
+                    self.recovering = false;
+                }
+                // Nobody is left who knows of the dead worker's keeper.
+                self.orphaned |= self.recovering;
+                slay(self.setting.instance.pid());
+                self.kills += 1;
+                let _killed = self.setting.instance.wait_end();
+                // Between the two a worker may die with nobody to see it.
+                self.setting.restart();
+            }
+            6..=7 => {
+                let worker = self.pick(WORKER).filter(|_| self.dice.roll(2) == 0);
+                let pid = worker.map_or(self.setting.instance.pid(), |worker| worker.pid);
+                strike(pid, Signal::SIGSTOP);
+                wait_stopped(pid);
+                self.pause();
+                strike(pid, Signal::SIGCONT);
+            }
+            8..=9 => {
+                let config = json!(1000 + self.dice.roll(1000));
+                let mut whole = self.setting.instance.config();
+                whole["rules"][0]["timeout"] = config;
+                self.setting.instance.configure(&whole);
+                self.start("reload");
+            }
+            _ => {
+                if let Some(keeper) = self.pick(KEEPER) {
+                    strike(keeper.pid, Signal::SIGKILL);
+                    self.kills += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Plays a round; adds what came of it to the tally.
+fn round(seed: u64, tally: &mut Tally) {
+    let mut dice = Dice::new(seed);
+    // A keeper that is killed takes the protection with it, so there is less to expect then.
+    let keepers = dice.roll(8) == 0;
+    let place = Place::new();
+    let supervisor = json!({ "watch": "200ms", "drainTimeout": "5m" });
+    let kinds = [&Kind::ALL[..], &[Kind::Idle; 10]].concat();
+    let setting = Setting::start(&place, &supervisor, None, "", &kinds);
+    tally.connections += kinds.len() as u64;
+    let commands = Vec::new();
+    let [loaded, recovering, orphaned] = [false; 3];
+    let mut round = Round { setting, dice, commands, kills: 0, loaded, recovering, orphaned };
+    for _ in 0..BLOWS {
+        if round.dice.roll(2) == 0 {
+            round.start("upgrade");
+        }
+        round.pause();
+        round.blow(keepers);
+    }
+    let Round { setting, commands, kills, loaded, orphaned, .. } = round;
+    for mut command in commands {
+        let _either = command.wait().unwrap();
+    }
+    until("the supervisor lives", || (!is_dead(setting.instance.pid())).then_some(()));
+    setting.wait_settled();
+    let allowed = match () {
+        () if keepers => Allowed::Unprotected,
+        () if orphaned => Allowed::Resets,
+        () if loaded => Allowed::Loaded,
+        () => Allowed::Nothing,
+    };
+    let (complaints, resets) = setting.finish(allowed);
+    tally.rounds += 1;
+    tally.kills += kills;
+    tally.resets += resets;
+    tally.complaints.extend(complaints);
+}
+
+/// Rounds until there were so many kills, or for so long.
+pub(super) fn run(seed: u64, kills: u64, limit: Duration) -> Tally {
+    let start = Instant::now();
+    let mut tally = Tally::default();
+    let mut seed = seed;
+    while tally.kills < kills && start.elapsed() < limit {
+        let known = tally.complaints.len();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut tally = tally.clone();
+            round(seed, &mut tally);
+            tally
+        }));
+        match outcome {
+            Ok(after) => tally = after,
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                tally.complaints.push(text.unwrap_or_else(|| "panicked".into()));
+            }
+        }
+        for complaint in &mut tally.complaints[known..] {
+            *complaint = format!("BATON_TORTURE_SEED={seed}: {complaint}");
+        }
+        seed = Dice::new(seed).roll(u64::MAX);
+    }
+    tally
+}
+
+fn wanted(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().expect("a number"))
+}
+
+/// The seed that was asked for, or one of the moment.
+pub(super) fn seed() -> u64 {
+    wanted("BATON_TORTURE_SEED").unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        u64::from(now.subsec_nanos()) ^ now.as_secs()
+    })
+}
+
+#[test]
+#[ignore = "connections do not outlive a killed worker yet"]
+fn a_few_rounds_of_anything_at_any_moment() {
+    let tally = run(seed(), 12, Duration::from_secs(30));
+    println!("{tally:?}");
+    assert!(tally.complaints.is_empty(), "{:#?}", tally.complaints);
+}
+
+#[test]
+#[ignore = "takes long: `just torture`"]
+fn two_thousand_kills_at_any_moment() {
+    let kills = wanted("BATON_TORTURE_KILLS").unwrap_or(2000);
+    let seed = seed();
+    println!("seed {seed}");
+    let tally = run(seed, kills, Duration::MAX);
+    println!("seed {seed}: {tally:?}");
+    assert!(tally.complaints.is_empty(), "{:#?}", tally.complaints);
+    assert!(tally.kills >= kills);
+}

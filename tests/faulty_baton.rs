@@ -7,7 +7,8 @@
 //! (speaks no protocol we know), `no-self-check`.
 //!
 //! `resume-…` are good workers; as the supervisor's next image they panic, hang, or (`unaware`)
-//! do not know that there is such a thing.
+//! do not know that there is such a thing. `resume-rehearsal-…` do not come that far: when they are
+//! to show that they could, they abort, hang, or refuse.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +29,7 @@ use baton_handoff::message::{
 };
 use baton_handoff::{WorkerEnd, inherit};
 use baton_supervisor::program::{SELF_CHECK_ARGUMENT, SelfCheck};
-use baton_supervisor::{RESUME_ARGUMENT, Resume};
+use baton_supervisor::{REHEARSE_ARGUMENT, RESUME_ARGUMENT, Resume};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
@@ -37,6 +38,9 @@ fn main() -> ExitCode {
     let args: Vec<_> = args.filter_map(|argument| argument.into_string().ok()).collect();
     if args.iter().any(|argument| argument == SELF_CHECK_ARGUMENT) {
         return introduce(manner);
+    }
+    if args.iter().any(|argument| argument == REHEARSE_ARGUMENT) {
+        return rehearse(manner);
     }
     if args.first().is_some_and(|argument| argument == RESUME_ARGUMENT) {
         return resume(manner, &args);
@@ -80,6 +84,24 @@ fn introduce(manner: &str) -> ExitCode {
     let check = SelfCheck { protocol_min, protocol_max, state_formats, ..ours };
     println!("{}", serde_json::to_string(&check).unwrap());
     ExitCode::SUCCESS
+}
+
+/// As the next image it would understand what it is left, unless it fails to say so.
+fn rehearse(manner: &str) -> ExitCode {
+    match manner {
+        "resume-rehearsal-aborts" => std::process::abort(),
+        "resume-rehearsal-hangs" => loop {
+            std::thread::park();
+        },
+        "resume-rehearsal-refuses" => {
+            println!("a newer version dislikes this");
+            ExitCode::FAILURE
+        }
+        _ => {
+            baton_supervisor::rehearse("9.9.9".into()).unwrap();
+            ExitCode::SUCCESS
+        }
+    }
 }
 
 /// Fails to be the next image of a supervisor.

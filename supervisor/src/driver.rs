@@ -21,6 +21,7 @@ mod meters;
 mod programs;
 mod questions;
 mod rate;
+mod rehearsal;
 mod replace;
 mod requests;
 mod resume;
@@ -316,7 +317,7 @@ impl<L: Launch> Driver<L> {
             if let Some(exit) = self.exit.take() {
                 break exit;
             }
-            if let Some(replacement) = self.replacement {
+            if let Some(replacement) = self.rehearsed(&control) {
                 end(server.take()).await;
                 if self.try_replace(replacement, &asked, &control, &mut signals).await {
                     continue;
@@ -330,7 +331,7 @@ impl<L: Launch> Driver<L> {
                 signal = caught(&mut signals) => Happened::Signal(signal),
                 Some(incoming) = asked.recv() => Happened::Asked(incoming),
                 Some(event) = self.waiting.recv() => Happened::Event(event),
-                () = replace::moment(self.replacement, &underway, &callers) => Happened::Moment,
+                () = replace::moment(&mut self.replacement, &underway, &callers) => Happened::Moment,
                 () = tick(&mut watchdog) => Happened::Watchdog,
                 () = at(self.clock, deadline) => Happened::Deadline,
             };
@@ -373,7 +374,7 @@ impl<L: Launch> Driver<L> {
                     self.unswept = false;
                 }
             }
-            Happened::Moment => {}
+            Happened::Moment => self.reap(),
             Happened::Watchdog => self.notifier.alive(),
             Happened::Deadline => self.take(Event::Tick),
         }
@@ -415,10 +416,10 @@ impl<L: Launch> Driver<L> {
     }
 
     /// Children of children end up with us: the keepers of dead workers, and as PID 1 of a container
-    /// everybody. Not while a self-check runs, whose process is not told apart from them; its end is
-    /// the next occasion.
+    /// everybody. Not while a self-check or a rehearsal runs, whose process is not told apart from
+    /// them; its end is the next occasion.
     fn reap(&self) {
-        if self.launch.reaps() && self.checks.is_empty() {
+        if self.launch.reaps() && self.checks.is_empty() && !self.is_rehearsing() {
             let ours = |pid: Pid| {
                 self.workers.values().any(|worker| i32::try_from(worker.pid) == Ok(pid.as_raw()))
             };

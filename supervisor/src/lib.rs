@@ -24,4 +24,6 @@ mod underway;
 
 pub use driver::run;
 pub use options::{ConfigSource, Options, StartError};
-pub use reexec::{RESUME_ARGUMENT, Resume, StateError, hold_signals, resume};
+pub use reexec::{
+    REHEARSE_ARGUMENT, RESUME_ARGUMENT, Resume, StateError, hold_signals, rehearse, resume,
+};

@@ -20,6 +20,7 @@ use tokio::process::Command;
 
 use crate::child::Child;
 use crate::privilege::Identity;
+use crate::reexec::{REHEARSE_ARGUMENT, RESUME_ARGUMENT};
 
 /// The argument that starts the worker role.
 pub const WORKER_ARGUMENT: &str = "worker";
@@ -39,7 +40,7 @@ const PRIVATE_ENVIRONMENT: [&str; 6] = [
 /// What people are told of a file that does not introduce itself.
 const NO_BATON: &str = "is not a baton binary (scripts are not supported)";
 
-/// Longest answer to a self-check that is read, in bytes.
+/// Longest answer to a self-check or of a rehearsal that is read, in bytes.
 const SELF_CHECK_MAX: u64 = 4096;
 
 /// What tells two builds apart: device, inode, size and modification time.
@@ -61,6 +62,7 @@ impl SelfCheck {
             protocol_min: ours.min().0,
             protocol_max: ours.max().0,
             state_formats: vec![crate::reexec::FORMAT],
+            rehearses: true,
         }
     }
 }
@@ -86,6 +88,10 @@ pub struct SelfCheck {
     /// name any cannot.
     #[serde(default)]
     pub state_formats: Vec<u32>,
+    /// It can show that it understands such a state without taking over; a release that does not
+    /// say so cannot.
+    #[serde(default)]
+    pub rehearses: bool,
 }
 
 /// An opened executable.
@@ -94,8 +100,8 @@ pub(crate) struct Program {
     path: PathBuf,
     file: OwnedFd,
     build: BuildId,
-    /// What its self-check said it can take over from.
-    formats: RefCell<Vec<u32>>,
+    /// How it introduced itself, if it did.
+    introduced: RefCell<Option<SelfCheck>>,
 }
 
 impl Program {
@@ -128,7 +134,7 @@ impl Program {
             size: meta.size(),
             modified: (meta.mtime(), meta.mtime_nsec()),
         };
-        Ok(Self { path, file: file.into(), build, formats: RefCell::default() })
+        Ok(Self { path, file: file.into(), build, introduced: RefCell::default() })
     }
 
     /// The open file.
@@ -138,12 +144,18 @@ impl Program {
 
     /// Remembers how it introduced itself.
     pub(crate) fn note(&self, check: &SelfCheck) {
-        self.formats.borrow_mut().clone_from(&check.state_formats);
+        *self.introduced.borrow_mut() = Some(check.clone());
     }
 
     /// Whether it said that it can take over from a supervisor that leaves this format.
     pub(crate) fn reads(&self, format: u32) -> bool {
-        self.formats.borrow().contains(&format)
+        let introduced = self.introduced.borrow();
+        introduced.as_ref().is_some_and(|check| check.state_formats.contains(&format))
+    }
+
+    /// Whether it said that it can be asked to [`rehearse`](Self::rehearse).
+    pub(crate) fn rehearses(&self) -> bool {
+        self.introduced.borrow().as_ref().is_some_and(|check| check.rehearses)
     }
 
     /// Where it was opened.
@@ -192,6 +204,31 @@ impl Program {
         })
     }
 
+    /// Has the file show, as a process of its own, that it starts and could take over from a
+    /// supervisor that leaves this state.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong: it does not run, takes longer than `limit`, dies, or cannot
+    /// take over and says why.
+    pub(crate) async fn rehearse(&self, state: OwnedFd, limit: Duration) -> Result<(), String> {
+        let path = self.path.display();
+        let mut command = self.command();
+        command.args([RESUME_ARGUMENT, REHEARSE_ARGUMENT]).stdin(state).stderr(Stdio::null());
+        let (status, answer) = match tokio::time::timeout(limit, introduction(command)).await {
+            Err(_) => {
+                return Err(format!("{path}: its rehearsal as supervisor took over {limit:?}"));
+            }
+            Ok(Err(error)) => return Err(format!("{path}: it cannot be run ({error})")),
+            Ok(Ok(ended)) => ended,
+        };
+        let reason = String::from_utf8_lossy(&answer);
+        match (status.success(), reason.trim()) {
+            (true, _) => Ok(()),
+            (false, "") => Err(format!("{path}: its rehearsal as supervisor failed ({status})")),
+            (false, reason) => Err(format!("{path}: it cannot take over: {reason}")),
+        }
+    }
+
     /// Starts a worker with `control` as its standard input, in a process group of its own so
     /// that a terminal's signals reach the supervisor alone.
     ///
@@ -211,8 +248,8 @@ impl Program {
     }
 }
 
-/// Runs a self-check to its end: how it exited, and the beginning of what it said. One that says
-/// more finds its pipe closed; whatever it is, it does not fill our memory.
+/// Runs a self-check or a rehearsal to its end: how it exited, and the beginning of what it said.
+/// One that says more finds its pipe closed; whatever it is, it does not fill our memory.
 async fn introduction(mut command: Command) -> io::Result<(ExitStatus, Vec<u8>)> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut answer = Vec::new();
@@ -254,6 +291,19 @@ mod tests {
         let fails = Program::open(&std::fs::canonicalize("/bin/false").unwrap()).unwrap();
         let problem = fails.self_check(limit).await.unwrap_err();
         assert!(problem.contains("self-check failed"), "{problem}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_way_a_rehearsal_ends_is_its_result() {
+        let limit = Duration::from_secs(30);
+        let state = || baton_handoff::seal(b"state").unwrap();
+        let program = |path: &str| Program::open(&std::fs::canonicalize(path).unwrap()).unwrap();
+        assert_eq!(program("/bin/true").rehearse(state(), limit).await, Ok(()));
+        let problem = program("/bin/false").rehearse(state(), limit).await.unwrap_err();
+        assert!(
+            problem.ends_with("its rehearsal as supervisor failed (exit status: 1)"),
+            "{problem}"
+        );
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -6,19 +6,24 @@
 //! and checked. The new image reads it ([`saved`]), works on copies of the descriptors, and settles
 //! in only when everything is in its hands.
 //!
+//! Before that the new program rehearses ([`rehearse`]): as a process of its own it reads the
+//! memory as it is then and says whether it could take over. What dies before any code of ours
+//! runs (a broken loader, a damaged file) or does not understand the memory dies there, and the old
+//! image is still whole.
+//!
 //! Until then there is a way back ([`way_back`]): an image that cannot read the memory, fails,
 //! panics or hangs calls `exec` on the old image, which finds everything as it left it and is
 //! told why. That call names no further way back, so two images never play ping-pong.
 //!
-//! Limit: a new program that dies without a word before or while it starts (a broken loader, a
-//! SIGSEGV) takes the supervisor with it. Then the workers go on as after any other death of it.
+//! Limit: a new program that passes its rehearsal and then dies without a word while it takes over
+//! (a SIGSEGV) takes the supervisor with it. Then the workers go on as after any other death of it.
 
 mod image;
 mod level;
 mod saved;
 mod way_back;
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 
 use baton_config::model::Level;
@@ -33,10 +38,15 @@ pub(crate) use saved::{FORMAT, Saved, SavedChannel, SavedClient, SavedLifeline, 
 use way_back::WayBack;
 
 use crate::driver;
+use crate::event::Millis;
 use crate::options::StartError;
+use crate::state::State;
 
 /// The hidden subcommand by which a program takes over from its former image.
 pub const RESUME_ARGUMENT: &str = "resume";
+
+/// The option of it by which a program only shows that it could.
+pub const REHEARSE_ARGUMENT: &str = "--rehearse";
 
 /// Longest memory that is read: far beyond what 1024 listeners and any configuration make.
 const STATE_MAX: usize = 64 << 20;
@@ -86,7 +96,26 @@ pub fn resume(call: Resume, set_level: impl FnOnce(Level)) -> Result<ExitCode, S
     }
 }
 
+/// Finds out whether a program of this version could take over from the supervisor that has put
+/// its memory on our standard input, as far as that can be said without its descriptors. Changes
+/// nothing.
+///
+/// # Errors
+/// Why it could not.
+pub fn rehearse(version: String) -> Result<(), StartError> {
+    let memory = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|source| StartError::Io { operation: "read the standard input", source })?;
+    let Saved { machine, uptime_ms, .. } = understood(memory)?;
+    State::restore(machine, version, Millis(uptime_ms)).map_err(StartError::Contradiction)?;
+    Ok(())
+}
+
 fn remember(passed: &mut Passed, state: RawFd) -> Result<Saved, StartError> {
-    let bytes = read_sealed(passed.copy(state)?, STATE_MAX)?;
-    Ok(Saved::decode(&bytes)?)
+    understood(passed.copy(state)?)
+}
+
+fn understood(memory: OwnedFd) -> Result<Saved, StartError> {
+    Ok(Saved::decode(&read_sealed(memory, STATE_MAX)?)?)
 }

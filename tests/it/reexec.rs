@@ -1,12 +1,13 @@
 //! The supervisor becomes another program and stays the same process.
 
 use std::os::unix::fs::MetadataExt;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Echo, Instance, Storm, Streams, faulty, until};
+use crate::harness::{Echo, Instance, Outcome, Storm, Streams, baton, faulty, until};
 
 /// What must be the same before and after.
 #[derive(Debug, PartialEq, Eq)]
@@ -120,6 +121,9 @@ fn a_new_version_that_cannot_take_over_gives_the_process_back() {
         ("resume-panics", "a fault of the new version"),
         ("resume-hangs", "did not take over within"),
         ("resume-unaware", "does not take over from this version of the supervisor"),
+        ("resume-rehearsal-aborts", "its rehearsal as supervisor failed (signal: 6 (SIGABRT)"),
+        ("resume-rehearsal-hangs", "its rehearsal as supervisor took over 10s"),
+        ("resume-rehearsal-refuses", "it cannot take over: a newer version dislikes this"),
     ] {
         let binary = faulty(instance.scratch(), manner);
         let old = instance.serving();
@@ -151,4 +155,18 @@ fn a_second_instance_is_still_locked_out() {
     assert_eq!(outcome.code, 1, "{outcome:?}");
     assert!(outcome.stderr.contains("another instance is running"), "{outcome:?}");
     instance.stop();
+}
+
+#[test]
+fn a_program_says_why_it_could_not_take_over_and_touches_nothing() {
+    let rehearse = |stdin: Stdio| -> Outcome {
+        baton().args(["resume", "--rehearse"]).stdin(stdin).output().unwrap().into()
+    };
+    let nothing = rehearse(Stdio::null());
+    assert_eq!(nothing.code, 1, "{nothing:?}");
+    assert!(nothing.stdout.starts_with("the former image's state: "), "{nothing:?}");
+    let other = baton_handoff::seal(b"baton-supervisor-state 999\n{}").unwrap();
+    let other = rehearse(other.into());
+    assert_eq!(other.code, 1, "{other:?}");
+    assert!(other.stdout.contains("has format 999, this release reads"), "{other:?}");
 }

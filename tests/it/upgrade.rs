@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::harness::{Echo, Parked, Storm, StormReport, Streams, faulty};
+use crate::harness::{Echo, Parked, Scratch, Storm, StormReport, Streams, faulty};
 
 fn nothing_lost(report: &StormReport) {
     assert_eq!((report.refused, report.reset, report.corrupt), (0, 0, 0), "{report:?}");
@@ -125,6 +125,44 @@ fn what_is_no_program_is_refused_before_anything_starts() {
         let outcome = instance.run(&["upgrade", "--binary", binary]);
         assert_eq!(outcome.code, 1, "{binary}: {outcome:?}");
         assert!(outcome.stderr.contains(binary), "{binary}: {outcome:?}");
+        assert_eq!(instance.serving(), old);
+    }
+    instance.stop();
+}
+
+/// A copy of the program under test that something happened to.
+fn damaged(scratch: &Scratch, name: &str, damage: impl FnOnce(&mut Vec<u8>)) -> String {
+    let path = scratch.path().join(name);
+    // Copied for its mode; then written anew.
+    std::fs::copy(env!("CARGO_BIN_EXE_baton"), &path).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    damage(&mut bytes);
+    std::fs::write(&path, bytes).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn a_damaged_program_is_refused_before_anything_starts() {
+    let Echo { instance, .. } = Echo::start(json!({}));
+    let scratch = instance.scratch();
+    let old = instance.serving();
+    let binaries = [
+        damaged(scratch, "empty", Vec::clear),
+        damaged(scratch, "headers-only", |bytes| bytes.truncate(4096)),
+        // Far enough before the end that it is not only symbols that are missing.
+        damaged(scratch, "beginning", |bytes| bytes.truncate(bytes.len() / 20)),
+        // The ELF header's machine: one that is not in use any more.
+        damaged(scratch, "other-machine", |bytes| bytes[18..20].copy_from_slice(&[1, 0])),
+        damaged(scratch, "no-loader", |bytes| {
+            let loader = b"/ld-linux";
+            let at = bytes.windows(loader.len()).position(|window| window == loader).unwrap();
+            bytes[at + 1..at + 3].copy_from_slice(b"no");
+        }),
+    ];
+    for binary in binaries {
+        let outcome = instance.run(&["upgrade", "--binary", &binary]);
+        assert_eq!(outcome.code, 1, "{binary}: {outcome:?}");
+        assert!(outcome.stderr.contains("is not a baton binary"), "{binary}: {outcome:?}");
         assert_eq!(instance.serving(), old);
     }
     instance.stop();

@@ -138,6 +138,7 @@ mod tests {
             protocol_min: min,
             protocol_max: max,
             state_formats: vec![1],
+            rehearses: true,
         }
     }
 

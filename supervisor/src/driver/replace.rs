@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::launch::Launch;
 use super::lifeline::Lifeline;
+use super::rehearsal::Rehearsal;
 use super::{Driver, Signals};
 use crate::control::server::{ControlSocket, Incoming};
 use crate::event::{BinaryId, Event};
@@ -34,15 +35,51 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Seconds after which the kernel ends a new image that hangs before it can watch itself.
 const ALARM: u32 = 20;
 
+/// A replacement that is under way.
+#[derive(Debug)]
+pub(super) struct Replacement {
+    pub(super) binary: BinaryId,
+    pub(super) stage: Stage,
+}
+
+/// How far it is.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Nothing has been done.
+    Wanted,
+    /// The new program rehearses.
+    Rehearsing(Rehearsal),
+    /// It has; this came of it.
+    Rehearsed(Result<(), String>),
+    /// Its moment is waited for.
+    Due(Due),
+}
+
 /// A replacement that waits for its moment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Replacement {
+pub(super) struct Due {
     binary: BinaryId,
     since: Instant,
 }
 
+/// What is shared with others and must stay open until the next image has it.
+#[derive(Debug)]
+pub(super) struct Heritage {
+    /// What the process is to become; workers are started from it.
+    pub(super) program: Rc<Program>,
+    /// What they were started from before.
+    former: Option<Rc<Program>>,
+    lifelines: Vec<(WorkerId, Rc<Lifeline>)>,
+}
+
 impl Replacement {
     pub(super) fn of(binary: BinaryId) -> Self {
+        Self { binary, stage: Stage::Wanted }
+    }
+}
+
+impl Due {
+    pub(super) fn now(binary: BinaryId) -> Self {
         Self { binary, since: Instant::now() }
     }
 
@@ -53,13 +90,23 @@ impl Replacement {
     }
 }
 
-/// Waits until the moment may have come.
-pub(super) async fn moment(waits: Option<Replacement>, underway: &Underway, callers: &Underway) {
-    let Some(replacement) = waits else { return pending().await };
-    tokio::select! {
-        () = underway.cleared() => {}
-        () = callers.cleared() => {}
-        () = sleep_until(replacement.next()) => {}
+/// Waits until there is a next step, or its moment may have come.
+pub(super) async fn moment(
+    under_way: &mut Option<Replacement>,
+    underway: &Underway,
+    callers: &Underway,
+) {
+    let Some(Replacement { stage, .. }) = under_way else { return pending().await };
+    match stage {
+        Stage::Wanted | Stage::Rehearsed(_) => {}
+        Stage::Rehearsing(rehearsal) => *stage = Stage::Rehearsed(rehearsal.result().await),
+        Stage::Due(due) => {
+            tokio::select! {
+                () = underway.cleared() => {}
+                () = callers.cleared() => {}
+                () = sleep_until(due.next()) => {}
+            }
+        }
     }
 }
 
@@ -67,17 +114,13 @@ impl<L: Launch> Driver<L> {
     /// Becomes the next image if this is the moment. Whether there is something to look at anew.
     pub(super) async fn try_replace(
         &mut self,
-        replacement: Replacement,
+        due: Due,
         asked: &mpsc::Receiver<Incoming>,
         control: &ControlSocket,
         signals: &mut Option<Signals>,
     ) -> bool {
-        if !self.state.is_replacing() {
-            self.replacement = None;
-            return true;
-        }
-        if !self.is_still(replacement, asked) {
-            if replacement.since.elapsed() >= LIMIT {
+        if !self.is_still(due, asked) {
+            if due.since.elapsed() >= LIMIT {
                 let problem = "a worker or a control client does not take what it is sent";
                 self.not_replaced(problem.into());
             }
@@ -93,8 +136,8 @@ impl<L: Launch> Driver<L> {
         yield_now().await;
         let heard = self.hear(signals).await;
         let wanted = self.state.is_replacing() && self.exit.is_none();
-        if wanted && self.is_still(replacement, asked) {
-            let problem = match self.leave(replacement.binary, control) {
+        if wanted && self.is_still(due, asked) {
+            let problem = match self.leave(due.binary, control) {
                 Ok(never) => match never {},
                 Err(problem) => problem,
             };
@@ -107,8 +150,8 @@ impl<L: Launch> Driver<L> {
     }
 
     /// Whether the memory holds nothing that is not written down.
-    fn is_still(&self, replacement: Replacement, asked: &mpsc::Receiver<Incoming>) -> bool {
-        let callers = self.callers.is_clear() || replacement.since.elapsed() >= CALLERS;
+    fn is_still(&self, due: Due, asked: &mpsc::Receiver<Incoming>) -> bool {
+        let callers = self.callers.is_clear() || due.since.elapsed() >= CALLERS;
         callers && self.underway.is_clear() && self.waiting.is_empty() && asked.is_empty()
     }
 
@@ -127,7 +170,7 @@ impl<L: Launch> Driver<L> {
         }
     }
 
-    fn not_replaced(&mut self, problem: String) {
+    pub(super) fn not_replaced(&mut self, problem: String) {
         self.replacement = None;
         self.take(Event::Replaced { result: Err(problem) });
     }
@@ -138,20 +181,11 @@ impl<L: Launch> Driver<L> {
         binary: BinaryId,
         control: &ControlSocket,
     ) -> Result<std::convert::Infallible, String> {
-        let program = self.programs.get(binary).ok_or("the new binary is not open any more")?;
-        if !program.reads(FORMAT) {
-            let path = program.path().display();
-            return Err(format!("{path}: does not take over from this version of the supervisor"));
-        }
+        let heritage = self.heritage(binary)?;
+        let program = &heritage.program;
         let state: OwnedFd;
-        let former = self.state.former().and_then(|former| self.programs.get(former));
-        let lifelines: Vec<_> = self.lifelines().collect();
         let mut left = Left::default();
-        let programs = (&*program, former.as_deref());
-        let saved = self.saved(programs, &lifelines, control, &mut left)?;
-        let bytes = saved.encode().map_err(|error| format!("cannot write the state: {error}"))?;
-        state = baton_handoff::seal(&bytes)
-            .map_err(|error| format!("no memory for the state: {error}"))?;
+        state = self.written(&heritage, control, &mut left)?;
         let call = Call {
             name: program.path().into(),
             state: left.leave(state.as_fd()),
@@ -169,13 +203,39 @@ impl<L: Launch> Driver<L> {
         Err(format!("{}: cannot be run: {error}", program.path().display()))
     }
 
+    /// What it needs for that.
+    ///
+    /// # Errors
+    /// The new program is not there, or did not say that it reads what we write.
+    pub(super) fn heritage(&self, binary: BinaryId) -> Result<Heritage, String> {
+        let program = self.programs.get(binary).ok_or("the new binary is not open any more")?;
+        if !program.reads(FORMAT) {
+            let path = program.path().display();
+            return Err(format!("{path}: does not take over from this version of the supervisor"));
+        }
+        let former = self.state.former().and_then(|former| self.programs.get(former));
+        Ok(Heritage { program, former, lifelines: self.lifelines().collect() })
+    }
+
+    /// Everything as it is now, sealed.
+    pub(super) fn written<'a>(
+        &'a self,
+        heritage: &'a Heritage,
+        control: &'a ControlSocket,
+        left: &mut Left<'a>,
+    ) -> Result<OwnedFd, String> {
+        let saved = self.saved(heritage, control, left)?;
+        let bytes = saved.encode().map_err(|error| format!("cannot write the state: {error}"))?;
+        baton_handoff::seal(&bytes).map_err(|error| format!("no memory for the state: {error}"))
+    }
+
     fn saved<'a>(
         &'a self,
-        (program, former): (&'a Program, Option<&'a Program>),
-        lifelines: &'a [(WorkerId, Rc<Lifeline>)],
+        heritage: &'a Heritage,
         control: &'a ControlSocket,
         left: &mut Left<'a>,
     ) -> Result<Saved, String> {
+        let Heritage { program, former, lifelines } = heritage;
         let mut channels = Vec::new();
         for (id, worker) in &self.workers {
             let (fd, version) = worker.channel();
@@ -208,7 +268,7 @@ impl<L: Launch> Driver<L> {
             control: left.leave(control.as_fd()),
             region: left.leave(self.region.as_fd()),
             program: left.leave(program.file()),
-            former: former.map(|former| left.leave(former.file())),
+            former: former.as_ref().map(|former| left.leave(former.file())),
             listeners: self.listeners.saved(left),
             channels,
             lifelines: saved_lifelines,

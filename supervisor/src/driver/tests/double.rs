@@ -68,6 +68,7 @@ impl Launch for Doubles {
             protocol_min: 1,
             protocol_max: 1,
             state_formats: Vec::new(),
+            rehearses: false,
         };
         Box::pin(async move { Ok(check) })
     }

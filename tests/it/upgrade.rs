@@ -170,7 +170,9 @@ fn a_damaged_program_is_refused_before_anything_starts() {
 
 #[test]
 fn connections_parked_while_an_upgrade_runs_are_served() {
-    let Echo { instance, entry, _upstream } = Echo::start(json!({ "watch": "0s" }));
+    // Those that the old worker has accepted drain there.
+    let Echo { instance, entry, _upstream } =
+        Echo::start(json!({ "watch": "0s", "drainTimeout": "5m" }));
     let mut upgrade = instance.command(&["upgrade"]).spawn().unwrap();
     let parked = Parked::at(entry, 200);
     assert!(upgrade.wait().unwrap().success());

@@ -24,7 +24,7 @@ use crate::survivors;
 /// Descriptors in one message; the kernel takes 253.
 const BATCH: usize = 200;
 /// The machine cancels a check before this; it bounds one that cannot be cancelled.
-const SELF_CHECK: Duration = Duration::from_secs(10);
+const SELF_CHECK: Duration = Duration::from_secs(30);
 
 impl<L: Launch> Driver<L> {
     pub(super) fn execute(&mut self, action: Action) {

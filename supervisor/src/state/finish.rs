@@ -305,7 +305,7 @@ impl State {
                 self.fail(turn, failure);
             }
             Step::Greeting => {
-                let problem = format!("{who} did not say hello within {:?}", self.hello_limit());
+                let problem = format!("{who} did not say hello in time");
                 self.fail(turn, Failure::of_build(problem));
             }
             Step::Planning | Step::Binding | Step::Readying => {

@@ -3,19 +3,24 @@
 use std::time::Duration;
 
 /// Reading the configuration and the new binary's self-check together. A check takes
-/// milliseconds; ten seconds forgive a cold disk.
-pub(super) const CHECK: Duration = Duration::from_secs(10);
+/// milliseconds; half a minute forgives a cold disk and a machine that runs a hundred things at
+/// once. Nothing has been touched by then.
+pub(super) const CHECK: Duration = Duration::from_secs(30);
 
 /// From starting the process to its `Hello`, which it says before it reads anything. Holds while
 /// another worker serves; the only one there is gets as long as for being ready.
-pub(super) const HELLO: Duration = Duration::from_secs(5);
+pub(super) const HELLO: Duration = Duration::from_secs(10);
 
-/// From `Activate` to a fresh worker's `Active`, and from `Quiesce` to `Quiesced`: everything is
-/// compiled and held by then, what is left is an epoll registration a socket.
+/// From `Activate` to a fresh worker's `Active`: everything is compiled and held by then, what is
+/// left is an epoll registration a socket. The old worker accepts meanwhile, so what a loaded
+/// machine makes of it costs nobody anything.
+pub(super) const TAKEOVER: Duration = Duration::from_secs(10);
+
+/// From `Quiesce` to `Quiesced`: as little work, and a new worker that serves already.
 pub(super) const SHIFT: Duration = Duration::from_secs(2);
 
-/// What the old worker gets to take the listeners up again. Longer than [`SHIFT`]: it is the last
-/// one that could serve, and the machine may be as loaded as whatever broke the new one.
+/// What the old worker gets to take the listeners up again: it is the last one that could serve,
+/// and the machine may be as loaded as whatever broke the new one.
 pub(super) const REVERT: Duration = Duration::from_secs(10);
 
 /// A closed channel usually means that the process is ending; its exit status says more than the

@@ -229,7 +229,7 @@ impl State {
 
     /// Nothing is gained by killing the only worker there is because a machine that starts
     /// everything at once is slow to run it.
-    pub(super) fn hello_limit(&self) -> Duration {
+    fn hello_limit(&self) -> Duration {
         match self.serving {
             Some(_) => limits::HELLO,
             None => self.settings.ready_timeout.max(limits::HELLO),

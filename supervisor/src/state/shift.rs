@@ -23,8 +23,8 @@ impl State {
         // serves. One that also serves cannot be doubted and kept: it may have switched already;
         // and nothing is gained by killing the only one there is. So these get more time.
         let spare = !transition.in_place && self.serving.is_some();
-        let limit = if spare { limits::SHIFT } else { self.settings.ready_timeout };
-        let deadline = Some(turn.now.after(limit.max(limits::SHIFT)));
+        let limit = if spare { limits::TAKEOVER } else { self.settings.ready_timeout };
+        let deadline = Some(turn.now.after(limit.max(limits::TAKEOVER)));
         let text = format!("worker {} takes over with generation {}", id.0, generation.0);
         self.enter(turn, Step::Activating, deadline, text);
         if let Some(worker) = self.workers.get_mut(&id) {

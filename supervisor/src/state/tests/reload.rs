@@ -229,7 +229,7 @@ fn answers_of_a_former_attempt_are_dropped() {
     let mut world = World::serving();
     world.ask(Request::Reload);
     let late = world.pending.pop_front().expect("the configuration");
-    world.pass(Duration::from_secs(11));
+    world.pass(Duration::from_secs(31));
     assert_eq!(world.phase(), None);
     let Event::ConfigRead { .. } = late else { panic!("{late:?}") };
     world.handle(late);

@@ -46,8 +46,8 @@ fn an_upgrade_passes_every_phase_and_answers_after_the_watch() {
 
 #[test]
 fn a_new_worker_that_says_nothing_exits_or_hangs_changes_nothing() {
-    let (_, why) = failing(Habits { hello: Habit::Ignores, ..Habits::default() }, 6);
-    assert_eq!(why, "worker 2 did not say hello within 5s");
+    let (_, why) = failing(Habits { hello: Habit::Ignores, ..Habits::default() }, 11);
+    assert_eq!(why, "worker 2 did not say hello in time");
     let (_, why) = failing(Habits { hello: Habit::Dies, ..Habits::default() }, 1);
     assert_eq!(why, "worker 2 (pid 102) ended: exit status 1");
     let (_, why) = failing(Habits { prepare: Opinion::Ignores, ..Habits::default() }, 31);
@@ -56,7 +56,7 @@ fn a_new_worker_that_says_nothing_exits_or_hangs_changes_nothing() {
     assert_eq!(why, "worker 2 (pid 102) ended: exit status 1");
     let (_, why) = failing(Habits { listeners: Habit::Ignores, ..Habits::default() }, 31);
     assert_eq!(why, "worker 2 was not ready within 30s");
-    let (world, why) = failing(Habits { activate: Habit::Ignores, ..Habits::default() }, 3);
+    let (world, why) = failing(Habits { activate: Habit::Ignores, ..Habits::default() }, 11);
     assert_eq!(why, "worker 2 did not begin to accept in time");
     assert_eq!(world.sent(1), [], "the old worker never heard of it");
 }
@@ -75,10 +75,10 @@ fn a_binary_that_cannot_be_opened_or_fails_its_self_check_is_not_started() {
     assert_eq!(world.report(id).problems, ["its self-check failed (exit status: 1)"]);
     world.check_hangs = true;
     let id = world.upgrade();
-    world.pass(11 * SECOND);
+    world.pass(31 * SECOND);
     assert_eq!(
         world.report(id).problems,
-        ["the new binary did not answer its self-check within 10s"]
+        ["the new binary did not answer its self-check within 30s"]
     );
     assert_eq!(world.count(|a| matches!(a, Action::CancelCheck { .. })), 3);
     assert_eq!(world.count(|a| matches!(a, Action::Spawn { .. })), 0);
@@ -192,7 +192,7 @@ fn an_upgrade_that_fails_after_the_old_worker_died_is_followed_by_a_replacement(
     let id = world.upgrade();
     world.settle();
     world.kill(1);
-    world.pass(6 * SECOND);
+    world.pass(11 * SECOND);
     assert_eq!(world.report(id).outcome, Outcome::Failed);
     assert_eq!((world.serving_id(), world.word()), (Some(3), "running"));
 }

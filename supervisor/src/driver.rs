@@ -150,7 +150,7 @@ struct Driver<L> {
     underway: Underway,
     callers: Underway,
     exit: Option<(u8, Vec<String>)>,
-    /// A reload may have left series of rules in the region that no longer exist.
+    /// A reload, or a worker that is gone, may have left series in the region that no longer count.
     unswept: bool,
 }
 
@@ -368,8 +368,13 @@ impl<L: Launch> Driver<L> {
                 }
                 let exited = matches!(event, Event::Exited { .. });
                 let let_go = lets_go(&event);
+                self.unswept |= exited;
                 self.take(event);
-                if (exited || let_go && self.unswept) && self.state.is_quiet() {
+                if exited {
+                    // It may have hidden others: see `orphans`.
+                    self.reap();
+                }
+                if (exited || let_go) && self.unswept && self.state.is_quiet() {
                     self.region.sweep();
                     self.unswept = false;
                 }

@@ -139,7 +139,7 @@ table! {
         WORKER_RESTARTS = "baton_worker_restarts_total", (counter), Number, [],
             "Workers started because one had died.";
         UPGRADES = "baton_upgrades_total", (counter), Number, [RESULT],
-            "Upgrades asked for, by how they ended.";
+            "Upgrades asked for, by how they ended; one that is taken back later is a failure too.";
         RELOADS = "baton_reloads_total", (counter), Number, [RESULT],
             "Reloads asked for, by how they ended.";
         CONFIG_LAST_RELOAD_SUCCESS = "baton_config_last_reload_success_timestamp_seconds",

@@ -281,9 +281,10 @@ impl State {
         self.serving
     }
 
-    /// One worker serves and nobody else is alive, nothing is going on.
+    /// One worker serves and nobody else is alive, nothing is going on and nothing carried on.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.is_running() && self.is_free() && self.serving.is_some() && self.workers.len() == 1
+        let alone = self.serving.is_some() && self.workers.len() == 1;
+        self.is_running() && self.is_free() && alone && !self.remains.is_given()
     }
 
     /// A step of the transition has taken too long.

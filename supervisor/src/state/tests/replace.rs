@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use super::super::{Machine, State};
-use super::world::World;
+use baton_handoff::message::{Recovered, ToSupervisor, WorkerId};
+
+use super::world::{Habit, World};
 use crate::action::{Action, Kind, Outcome};
 use crate::event::{Event, Millis, Request, Signal};
 
@@ -97,6 +99,41 @@ fn a_worker_that_dies_meanwhile_is_replaced_afterwards() {
     world.handle(Event::Replaced { result: Ok(()) });
     world.pass(Duration::from_secs(1));
     assert_eq!(world.serving_id(), Some(3));
+}
+
+#[test]
+fn a_recovery_that_is_going_on_is_answered_to_the_new_image() {
+    let mut world = World::serving();
+    world.hold_replacement = true;
+    world.habits(1).drain = Habit::Ignores;
+    world.upgrade();
+    world.pass(Duration::from_secs(12));
+    assert_eq!(world.phase().as_deref(), Some("replace"));
+    world.habits(2).recover = Habit::Ignores;
+    world.kill(1);
+    world.settle();
+    let told = |world: &World| world.count(|action| matches!(action, Action::Recover { .. }));
+    assert_eq!(told(&world), 1);
+    world.handle(Event::Replaced { result: Ok(()) });
+    world.settle();
+    assert_eq!(told(&world), 1, "it is with somebody");
+    assert!(!world.did(&Action::LetGo { worker: WorkerId(1) }));
+    world.say(2, ToSupervisor::Recovered(Recovered { resumed: 9, lost: 0, failures: 0 }));
+    assert!(world.did(&Action::LetGo { worker: WorkerId(1) }));
+    world.check_quiet();
+}
+
+#[test]
+fn what_a_worker_leaves_meanwhile_waits_for_the_one_that_serves_afterwards() {
+    let (mut world, _) = about_to_replace();
+    world.kill(2);
+    world.settle();
+    let told = |world: &World| world.count(|action| matches!(action, Action::Recover { .. }));
+    assert_eq!(told(&world), 0);
+    world.handle(Event::Replaced { result: Ok(()) });
+    world.pass(Duration::from_secs(1));
+    assert_eq!((world.serving_id(), told(&world)), (Some(3), 1));
+    world.check_quiet();
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! of its own: the pool of blocking threads is full of look-ups when a resolver is dead, which is
 //! when somebody wants to reload.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
@@ -16,34 +16,39 @@ use std::time::Duration;
 use baton_handoff::adoption::Waiting;
 use baton_handoff::faults::{self, Who};
 use baton_handoff::message::{
-    Answer, Generation as Number, HelloSupervisor, ListenerKey, Prepare, Pulse, Query,
-    ToSupervisor, ToWorker,
+    Answer, Generation as Number, HelloSupervisor, ListenerKey, Pulse, Query, ToSupervisor,
+    ToWorker,
 };
 use baton_handoff::{Fault, Received, RecvError, Transaction, WorkerEnd};
 use baton_logging::Log;
-use baton_metrics::Region;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
 
 use crate::accept::admission::ProcessCount;
 use crate::flow::Moment;
-use crate::generation::blueprint::{self, Blueprint, Drawn};
+use crate::generation::blueprint::{Blueprint, Drawn};
 use crate::inspect;
-use crate::lifecycle::{Action, Compiled, Event, Lifecycle};
+use crate::lifecycle::{Action, Event, Lifecycle};
 use crate::net;
 use crate::shard::Gone;
 
 mod adoption;
+mod configure;
 mod gauges;
+mod lifeline;
 mod limits;
+mod moving;
 mod service;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 
 use adoption::{Offer, caller};
-use service::{ServeError, Service, shard_count};
+use configure::{Compiling, carries_on, drawn, unserved};
+pub(crate) use lifeline::Early;
+use lifeline::Lifeline;
+use moving::{Moves, Said};
+use service::Service;
 
 /// How long a supervisor that does not read may hold up the conversation.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
@@ -54,9 +59,9 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// Runs a worker over its control socket until it is told to end.
 ///
-/// `owns_process` is false in tests, where several workers and the test share one process:
-/// signals are then left alone.
-pub(crate) fn run(control: OwnedFd, log: Option<&Log>, owns_process: bool) -> ExitCode {
+/// `early` is what was begun before; absent in tests, where several workers and the test share
+/// one process: signals are then left alone, and there is no keeper.
+pub(crate) fn run(control: OwnedFd, log: Option<&Log>, early: Option<Early>) -> ExitCode {
     let runtime = Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -64,8 +69,8 @@ pub(crate) fn run(control: OwnedFd, log: Option<&Log>, owns_process: bool) -> Ex
         .build_local(LocalOptions::default());
     let outcome = runtime.and_then(|runtime| {
         let code = runtime.block_on(async {
-            let signals = owns_process.then(Signals::install).transpose()?;
-            Ok(Worker::new(control, log, signals)?.serve().await)
+            let signals = early.is_some().then(Signals::install).transpose()?;
+            Ok(Worker::new(control, log, signals, early)?.serve().await)
         });
         // Dropping it would wait for look-ups that a dead resolver keeps.
         runtime.shutdown_background();
@@ -100,19 +105,13 @@ impl Signals {
     }
 }
 
-/// A configuration that is being compiled.
-struct Compiling {
-    number: Number,
-    asked: Transaction,
-    answer: oneshot::Receiver<Result<Drawn, Vec<String>>>,
-}
-
 /// What ended a wait.
 enum Happened {
     Received(Result<Received<ToWorker>, RecvError>),
     Called(OwnedFd),
     Compiled(Result<Drawn, Vec<String>>),
     Emptied,
+    Said(Said),
     Broken(String),
     Terminated,
     Tick,
@@ -152,6 +151,10 @@ struct Worker<'l> {
     log: Option<&'l Log>,
     signals: Option<Signals>,
     descriptors: u64,
+    lifeline: Lifeline,
+    moves: Moves,
+    /// Descriptors that came with the last message and are neither the region nor a listener's.
+    handed: Vec<OwnedFd>,
     /// The metrics region, until the service has it.
     region: Option<OwnedFd>,
     service: Option<Service>,
@@ -170,7 +173,16 @@ struct Worker<'l> {
 }
 
 impl<'l> Worker<'l> {
-    fn new(control: OwnedFd, log: Option<&'l Log>, signals: Option<Signals>) -> io::Result<Self> {
+    fn new(
+        control: OwnedFd,
+        log: Option<&'l Log>,
+        signals: Option<Signals>,
+        early: Option<Early>,
+    ) -> io::Result<Self> {
+        let (descriptors, lifeline) = match early {
+            Some(Early { descriptors, keeper }) => (descriptors?, Lifeline::new(keeper)),
+            None => (limits::raise_descriptors()?, Lifeline::default()),
+        };
         Ok(Self {
             end: Some(WorkerEnd::new(control)?),
             hung_up: false,
@@ -180,7 +192,10 @@ impl<'l> Worker<'l> {
             lifecycle: Lifecycle::new(),
             log,
             signals,
-            descriptors: limits::raise_descriptors()?,
+            descriptors,
+            lifeline,
+            moves: Moves::new(),
+            handed: Vec::new(),
             region: None,
             service: None,
             draft: None,
@@ -204,13 +219,24 @@ impl<'l> Worker<'l> {
             let actions = self.lifecycle.on(event, net::now());
             match self.carry_out(actions).await {
                 Ok(None) => {}
-                Ok(Some(code)) => return code,
+                Ok(Some(code)) => return self.leave(code),
                 Err(Gone) => {
                     tracing::error!("a relay thread has ended by itself");
-                    return 1;
+                    return self.leave(1);
                 }
             }
         }
+    }
+
+    /// What is to be done before the process ends with this code.
+    fn leave(&mut self, code: u8) -> u8 {
+        if code != 0 && self.lifeline.holds() {
+            // To end in order would reset the connections that others can carry on.
+            baton_logging::flush();
+            std::process::exit(code.into());
+        }
+        self.lifeline.end();
+        code
     }
 
     async fn wait(&mut self) -> Happened {
@@ -219,12 +245,13 @@ impl<'l> Worker<'l> {
         }
         let wake = self.lifecycle.deadline().map_or(self.next_tick, |at| at.min(self.next_tick));
         let pause = wake.since(net::now());
-        let Self { end, adoption, service, compiling, signals, watch_empty, .. } = self;
+        let Self { end, adoption, service, compiling, signals, watch_empty, moves, .. } = self;
         let count = service.as_ref().map(|service| Arc::clone(service.count()));
         tokio::select! {
             received = received(end.as_ref()) => Happened::Received(received),
             socket = caller(adoption.as_ref()), if end.is_none() => Happened::Called(socket),
             drawn = drawn(compiling) => Happened::Compiled(drawn),
+            said = moves.said() => Happened::Said(said),
             problem = broken(service) => Happened::Broken(problem),
             () = emptied(count), if *watch_empty => Happened::Emptied,
             () = terminated(signals) => Happened::Terminated,
@@ -259,6 +286,10 @@ impl<'l> Worker<'l> {
                 self.watch_empty = false;
                 self.asked = self.drain_asked;
                 Some(Event::Empty)
+            }
+            Happened::Said(Said { asked, message }) => {
+                self.asked = asked;
+                Some(Event::Report(message))
             }
             Happened::Broken(problem) => {
                 tracing::error!(problem, "the worker cannot go on");
@@ -318,60 +349,19 @@ impl<'l> Worker<'l> {
                 None
             }
             ToWorker::Adopt => Some(Event::Adopt),
-            ToWorker::Migrate(_) | ToWorker::Recover(_) => {
-                tracing::warn!("asked for something that is not done yet");
-                None
+            ToWorker::Migrate(migrate) => {
+                self.handed = fds;
+                Some(Event::Migrate(migrate))
+            }
+            ToWorker::Recover(recover) => {
+                self.handed = fds;
+                Some(Event::Recover(recover))
             }
             ToWorker::Nak(nak) => {
                 tracing::warn!(kind = nak.kind, reason = nak.reason, "refused by the supervisor");
                 None
             }
         }
-    }
-
-    /// Keeps a compiled configuration as the pending one.
-    fn compiled(&mut self, drawn: Result<Drawn, Vec<String>>) -> Compiled {
-        let blueprint = match drawn {
-            Err(problems) => return Compiled::Bad(problems),
-            Ok(Drawn::Unchanged(blueprint)) => return Compiled::Unchanged(blueprint.plan(true)),
-            Ok(Drawn::New(blueprint)) => blueprint,
-        };
-        let held = match &mut self.service {
-            Some(service) => service.listeners().held(),
-            None => match self.start(&blueprint) {
-                Ok(()) => BTreeSet::new(),
-                Err(problem) => return Compiled::Bad(vec![problem]),
-            },
-        };
-        let plan = blueprint.plan(false);
-        if let Some(offer) = &mut self.offered {
-            offer.listeners.clone_from(&plan.listeners);
-        }
-        self.draft = Some(blueprint);
-        Compiled::Good { plan, held }
-    }
-
-    /// Sets up what the first configuration decides for the life of the process.
-    fn start(&mut self, blueprint: &Blueprint) -> Result<(), String> {
-        let config = blueprint.config();
-        if let Some(log) = self.log {
-            log.configure(&config.log).map_err(|error| error.to_string())?;
-        }
-        let shards = shard_count(config);
-        let connections = config.supervisor.max_connections;
-        let listeners = blueprint.plan(false).listeners.len();
-        let idle = limits::idle_connections(config);
-        let text = limits::shortage(self.descriptors, connections, listeners, shards, idle);
-        if let Some(text) = text {
-            tracing::warn!("{text}");
-        }
-        let region = self.region.take().ok_or("no metrics region was handed over")?;
-        let region = Region::attach(region)
-            .map_err(|error| format!("the metrics region cannot be used: {error}"))?;
-        let service = Service::start(config, region)
-            .map_err(|error| format!("cannot start {shards} relay threads: {error}"))?;
-        self.service = Some(service);
-        Ok(())
     }
 
     /// Carries out actions in order; the exit code when the process is to end.
@@ -430,21 +420,26 @@ impl<'l> Worker<'l> {
                 self.watch_empty = true;
             }
             Action::Account(standing) => self.account(standing).await,
+            Action::Lifeline => self.send_lifeline().await,
+            Action::RenewLifeline => {
+                self.lifeline.renew();
+                self.send_lifeline().await;
+            }
+            Action::Move(migrate) => {
+                let socket = self.handed.pop();
+                self.begin_move(migrate, socket);
+            }
+            Action::DeclineMove(side) => self.decline_move(side).await,
+            Action::Recover(recover) => {
+                let descriptors = std::mem::take(&mut self.handed);
+                self.begin_recovery(&recover, descriptors);
+            }
+            Action::DeclineRecovery(recover) => self.decline_recovery(&recover).await,
             Action::HangUp => self.end = None,
             Action::Exit(code) => return Ok(Acted::Exit(code)),
             Action::Warn(text) => tracing::warn!("{text}"),
         }
         Ok(Acted::Done)
-    }
-
-    fn drop_pending(&mut self) {
-        self.draft = None;
-        self.offered = None;
-        self.compiling = None;
-        self.arrived.clear();
-        if let Some(service) = &mut self.service {
-            service.drop_pending();
-        }
     }
 
     async fn send(&self, message: &ToSupervisor) {
@@ -469,85 +464,11 @@ impl<'l> Worker<'l> {
         let nothing = Pulse { generation: Number(0), connections: 0, retired_generations: 0 };
         self.service.as_ref().map_or(nothing, Service::pulse)
     }
-
-    fn compile(&mut self, prepare: Prepare) {
-        let published = self.service.as_ref().and_then(Service::published);
-        let running = published.map(|generation| Arc::clone(generation.config()));
-        let (number, asked) = (prepare.generation, self.asked);
-        self.offered = Some(Offer::of(&prepare));
-        let (done, answer) = oneshot::channel();
-        let started =
-            std::thread::Builder::new().name("baton-compile".to_owned()).spawn(move || {
-                // Given up: an abort came first.
-                let _given_up = done.send(blueprint::draw(&prepare, running.as_deref()));
-            });
-        // Without a thread the sender is gone as well, and that is an answer.
-        if let Err(error) = started {
-            tracing::error!(%error, "no thread can be had to compile a configuration");
-        }
-        self.compiling = Some(Compiling { number, asked, answer });
-    }
-
-    fn take_listeners(&mut self) {
-        let arrived = std::mem::take(&mut self.arrived);
-        if let (Some(service), Some(draft)) = (&mut self.service, &self.draft) {
-            service.take(draft, arrived);
-        }
-    }
-
-    /// Makes the pending generation.
-    fn build(&mut self, number: Number) -> Result<(), ServeError> {
-        let draft = self.draft.take().filter(|draft| draft.number() == number);
-        let (Some(service), Some(draft)) = (&mut self.service, draft) else {
-            return Err(ServeError::Unprepared(format!("generation {} is gone", number.0)));
-        };
-        service.build(draft)
-    }
-
-    /// Switches to the generation that was built.
-    async fn publish(&mut self, number: Number) -> Result<(), ServeError> {
-        let Some(service) = &mut self.service else {
-            return Err(ServeError::Unprepared(format!("generation {} is gone", number.0)));
-        };
-        service.publish(number).await?;
-        if let Some(offer) = self.offered.take().filter(|offer| offer.is(number)) {
-            self.accepted = Some(offer);
-        }
-        if let Some(limit) = service.drain_timeout() {
-            self.lifecycle.set_orphan_drain(limit);
-        }
-        Ok(())
-    }
-
-    async fn resume(&mut self) -> Result<(), ServeError> {
-        match &mut self.service {
-            Some(service) => service.resume().await,
-            None => Err(ServeError::Unprepared("nothing was ever served".to_owned())),
-        }
-    }
-}
-
-fn unserved(generation: Number, error: ServeError) -> ActError {
-    match error {
-        ServeError::Gone(gone) => ActError::Gone(gone),
-        ServeError::Unprepared(_) | ServeError::Register(_) | ServeError::Admin(_) => {
-            ActError::Unserved(generation, error.to_string())
-        }
-    }
 }
 
 async fn received(end: Option<&WorkerEnd>) -> Result<Received<ToWorker>, RecvError> {
     match end {
         Some(end) => end.recv().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn drawn(compiling: &mut Option<Compiling>) -> Result<Drawn, Vec<String>> {
-    match compiling {
-        Some(Compiling { answer, .. }) => answer.await.unwrap_or_else(|_| {
-            Err(vec!["the configuration could not be compiled, see the worker's log".to_owned()])
-        }),
         None => std::future::pending().await,
     }
 }

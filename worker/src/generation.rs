@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use baton_config::model::{self, Config};
 use baton_handoff::message::{Generation as Number, ListenerKey};
+use baton_handoff::table::RuleKey;
 
 use crate::accept::admission::Refusal;
 use crate::accept::listeners::ListenerId;
@@ -72,6 +73,12 @@ impl Generation {
         &self.rules[usize::from(index.0)]
     }
 
+    /// The rule that connections of this key belong to, if this generation has it.
+    pub(crate) fn rule_by_key(&self, key: RuleKey) -> Option<RuleIndex> {
+        let position = self.rules.iter().position(|rule| rule.key == key)?;
+        u16::try_from(position).ok().map(RuleIndex)
+    }
+
     /// The number the supervisor gave it.
     pub(crate) fn number(&self) -> Number {
         self.number
@@ -127,6 +134,12 @@ impl Permit {
         Ok(Self { generation: Arc::clone(generation), rule, client: Cell::new(None) })
     }
 
+    /// For a connection that came from another process: takes every slot, whatever the limits.
+    pub(crate) fn adopted(generation: &Arc<Generation>, rule: RuleIndex, client: IpAddr) -> Self {
+        let client = Cell::new(generation.rule(rule).gate.adopt(client));
+        Self { generation: Arc::clone(generation), rule, client }
+    }
+
     /// Checks the client against the lists and takes its share of the rule.
     pub(crate) fn admit(&self, client: ClientAddr) -> Result<(), Refusal> {
         let rule = self.generation.rule(self.rule);
@@ -140,6 +153,11 @@ impl Permit {
     /// The rule the connection came in through.
     pub(crate) fn rule(&self) -> &Rule {
         self.generation.rule(self.rule)
+    }
+
+    /// The generation that serves it.
+    pub(crate) fn generation(&self) -> Number {
+        self.generation.number()
     }
 }
 

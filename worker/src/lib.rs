@@ -63,8 +63,9 @@ pub fn check(source: &str, config: &[u8]) -> Result<(), Vec<Problem>> {
 #[must_use]
 pub fn run(control: OwnedFd, build: Build) -> ExitCode {
     build::set(build);
+    let early = boot::Early::start();
     // Serving without a log is better than not serving.
     let log = Log::start().ok();
     baton_logging::log_panics();
-    boot::run(control, log.as_ref(), true)
+    boot::run(control, log.as_ref(), Some(early))
 }

@@ -23,11 +23,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use baton_handoff::message::{
-    Drain, Generation, ListenerKey, Plan, Prepare, Refused, Standing, ToSupervisor,
+    Drain, Generation, ListenerKey, Migrate, Plan, Prepare, Recover, Refused, Side, Standing,
+    ToSupervisor,
 };
 
 use crate::flow::Moment;
 
+mod moving;
 mod orphan;
 #[cfg(test)]
 mod tests;
@@ -78,6 +80,12 @@ pub(crate) enum Event {
     Adopt,
     /// It cannot be talked to.
     Stranger(String),
+    /// Connections are to go to another worker, or come from it (the driver keeps the socket).
+    Migrate(Migrate),
+    /// Connections of dead workers are to be carried on (the driver keeps the descriptors).
+    Recover(Recover),
+    /// Something is to be said about a move or a recovery.
+    Report(ToSupervisor),
     /// The last connection has ended (only asked for while retiring).
     Empty,
     /// A generation could not be put in service; what was serving goes on.
@@ -137,6 +145,18 @@ pub(crate) enum Action {
     Cut,
     /// Tell the supervisor that adopts us how things are, and return the listeners.
     Account(Standing),
+    /// Give the supervisor what it needs should this process die, if there is such.
+    Lifeline,
+    /// The same for a supervisor that has adopted us: with a keeper that is its own.
+    RenewLifeline,
+    /// Begin to move connections.
+    Move(Migrate),
+    /// Say that no connection is moved.
+    DeclineMove(Side),
+    /// Begin to carry on what dead workers left.
+    Recover(Recover),
+    /// Say that nothing is carried on.
+    DeclineRecovery(Recover),
     /// Close the channel to whoever called.
     HangUp,
     /// End the process with this code.
@@ -254,6 +274,9 @@ impl Lifecycle {
             Event::Called => self.called(now),
             Event::Adopt => self.adopted(),
             Event::Stranger(problem) => self.stranger(problem, now),
+            Event::Migrate(migrate) => self.migrate(migrate),
+            Event::Recover(recover) => self.recover(recover),
+            Event::Report(message) => vec![Action::Send(message)],
             Event::Empty => self.empty(),
             Event::ServiceFailed(generation, problem) => self.service_failed(generation, problem),
             Event::Terminate => self.drain(Duration::ZERO, now),
@@ -353,6 +376,9 @@ impl Lifecycle {
             if missing.is_empty() {
                 self.pending = Pending::Ready(generation);
                 actions.push(Action::Build(generation));
+                if self.phase == Phase::Idle {
+                    actions.push(Action::Lifeline);
+                }
                 actions.push(Action::Send(ToSupervisor::Ready(generation)));
             } else {
                 let problems = missing

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
 use baton_metrics::Lane;
@@ -25,6 +26,8 @@ pub(crate) struct Process {
     /// Dial places, those of health checks among them.
     pub(crate) bulkhead: Arc<Bulkhead>,
     lane: Lane,
+    /// It has been said that the connection table is full.
+    table_full: AtomicBool,
     /// Where a shard reports that it cannot go on.
     broken: mpsc::UnboundedSender<String>,
 }
@@ -46,6 +49,7 @@ impl Process {
             lanes: lane.shards(shards).into(),
             bulkhead: Bulkhead::new(Limits::default()),
             loads: (0..shards).map(|_| Load::default()).collect(),
+            table_full: AtomicBool::new(false),
             broken,
         };
         (Arc::new(process), reports)
@@ -54,6 +58,16 @@ impl Process {
     /// Where the process itself counts: the first shard's lane.
     pub(crate) fn lane(&self) -> &Lane {
         &self.lane
+    }
+
+    /// Says once that a connection has no record.
+    pub(crate) fn tell_table_full(&self) {
+        if !self.table_full.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the connection table is full: further connections are served, and end with this \
+                 process should it be killed"
+            );
+        }
     }
 
     /// Reports something that only a new process can repair.

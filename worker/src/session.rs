@@ -7,7 +7,8 @@
 //! Admission has happened before ([`crate::accept`]); what a connection holds from it is given
 //! back when its future ends, however it ends. Everything up to the upstream runs in a boxed
 //! future that is gone afterwards: an established connection costs what relaying needs, not what
-//! deciding needed.
+//! deciding needed. An established connection can leave for another process and come from one
+//! ([`relayed`]): then it is relayed there as here.
 //!
 //! How it can end, as the client sees it: refused by policy, or by what it sent
 //! first: a plain close. No upstream, or any
@@ -29,21 +30,25 @@ use crate::classify::proxy_header::{self, Encoded, Header};
 use crate::classify::{Decision, Progress, Reason, Window};
 use crate::dial::{self, Stopped};
 use crate::flow::{ClientAddr, GiveUp, Moment, OriginalDst, Verdict};
-use crate::generation::{Path, Routing};
+use crate::generation::{Path, Permit, Routing, Rule};
 use crate::net::{self, Socket};
-use crate::relay::{COPY_BUFFER, Control, End, Relay, RelayContext};
+use crate::relay::{COPY_BUFFER, Control, RelayContext};
 use crate::route::NoRoute;
 use crate::select::{Affinity, RefreshTicket, Selector};
-use crate::shard::{Accepted, Carried, Listed, Shard};
+use crate::shard::{Accepted, Listed, Shard};
 
 mod account;
 mod client;
 mod dialling;
+mod relayed;
+mod seat;
 
 pub(crate) use account::Account;
 pub(crate) use client::Client;
 use client::Filled;
 use dialling::Counted;
+use relayed::{Away, Relayed, Start};
+pub(crate) use relayed::{Fate, Guest, Lifted};
 
 /// How long a trusted hop may take to send its PROXY header.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
@@ -98,21 +103,25 @@ pub(crate) struct Session(Stage);
 enum Stage {
     Pairing(Pin<Box<dyn Future<Output = Option<Relayed>>>>),
     Relaying(Relayed),
+    Away(Away),
     Over,
-}
-
-/// A connection with an upstream.
-struct Relayed {
-    relay: Relay<Rc<Account>>,
-    account: Rc<Account>,
-    _carried: Carried,
-    _listed: Listed,
 }
 
 impl Session {
     /// A connection that was let in, on the shard that lists it.
     pub(crate) fn new(listed: Listed, accepted: Accepted) -> Self {
         Self(Stage::Pairing(Box::pin(begin(listed, accepted))))
+    }
+
+    /// A connection that another process served before, on the shard that lists it.
+    pub(crate) fn carried_on(listed: Listed, guest: Guest) -> Self {
+        Self(Stage::Pairing(Box::pin(async move { Relayed::carry_on(guest, listed) })))
+    }
+}
+
+impl Session {
+    fn take(&mut self) -> Stage {
+        std::mem::replace(&mut self.0, Stage::Over)
     }
 }
 
@@ -122,14 +131,21 @@ impl Future for Session {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.0 {
-                Stage::Pairing(pairing) => match ready!(pairing.as_mut().poll(cx)) {
-                    Some(relayed) => self.0 = Stage::Relaying(relayed),
-                    None => self.0 = Stage::Over,
-                },
+                Stage::Pairing(pairing) => {
+                    let paired = ready!(pairing.as_mut().poll(cx));
+                    self.0 = paired.map_or(Stage::Over, Stage::Relaying);
+                }
                 Stage::Relaying(relayed) => {
-                    let end = ready!(Pin::new(&mut relayed.relay).poll(cx));
-                    relayed.finish(end);
-                    self.0 = Stage::Over;
+                    let end = ready!(relayed.poll(cx));
+                    if let Stage::Relaying(relayed) = self.take() {
+                        self.0 = relayed.finish(end).map_or(Stage::Over, Stage::Away);
+                    }
+                }
+                Stage::Away(away) => {
+                    let fate = ready!(away.poll(cx));
+                    if let Stage::Away(away) = self.take() {
+                        self.0 = away.finish(fate).map_or(Stage::Over, Stage::Relaying);
+                    }
                 }
                 Stage::Over => return Poll::Ready(()),
             }
@@ -157,29 +173,8 @@ async fn begin(listed: Listed, accepted: Accepted) -> Option<Relayed> {
         }
     };
     let client = client.take()?;
-    let control = Rc::new(Control::new(at));
-    listed.relaying(&control, &account);
-    let context = Rc::clone(listed.shard().relay());
-    match Relay::new(client, upstream, preface, context, control, Rc::clone(&account)) {
-        Ok(relay) => Some(Relayed { relay, account, _carried: carried, _listed: listed }),
-        Err(outcome) => {
-            account.ended(&outcome);
-            None
-        }
-    }
-}
-
-impl Relayed {
-    fn finish(&self, end: End) {
-        match end {
-            End::Closed(outcome) => self.account.ended(&outcome),
-            End::Frozen(frozen) => {
-                // Given up like a connection that was cut: nobody has asked for it.
-                net::reset(frozen.client);
-                net::reset(frozen.upstream);
-            }
-        }
-    }
+    let start = Start { client, upstream, preface, control: Control::new(at) };
+    Relayed::begin(start, account, carried, listed)
 }
 
 /// Everything between admission and relay: the upstream, and what the client has sent already.
@@ -189,12 +184,15 @@ async fn pair(
     account: &Account,
     shard: &Shard,
 ) -> Result<(Socket, Vec<u8>), Unserved> {
-    let (rule, context, dials) = (account.rule(), &**shard.relay(), shard.series());
+    let Some(permit) = account.permit() else { return Err(Unserved::Defect) };
+    let (rule, context, dials) = (permit.rule(), &**shard.relay(), shard.series());
+    let series = rule.series(shard.index());
     let mut window = Window::new(0);
     let ends =
-        introduce(client, peer, &mut window, account, context).await.map_err(Unserved::Refused)?;
+        introduce(client, peer, &mut window, permit, context).await.map_err(Unserved::Refused)?;
+    account.introduced(ends.client);
     account.admitted();
-    let verdict = classify(client, &mut window, account, context).await?;
+    let verdict = classify(client, &mut window, rule, context).await?;
     let header = rule.header.map(|version| {
         let destination = ends.destination.unwrap_or_else(|| local(client));
         proxy_header::encode(version, ends.client.0, destination.0)
@@ -212,7 +210,7 @@ async fn pair(
     let path = Path { routing: &routing, preparation, followed: spoke };
     let watched = client.watched(spoke);
     let dialled = {
-        let mut counted = Counted::new(&mut machine, lines, account.series(), dials);
+        let mut counted = Counted::new(&mut machine, lines, series, dials);
         dial::drive(&mut counted, &path, watched).await
     };
     let now = net::now();
@@ -221,7 +219,7 @@ async fn pair(
         spawn_local(refresh(ticket, Arc::clone(&routing), verdict, header, now));
     }
     let took = now.since(begun);
-    account.series().decided(machine.notes(), dialled.is_ok().then_some(took));
+    series.decided(machine.notes(), dialled.is_ok().then_some(took));
     let upstream = dialled.map_err(|stopped| match stopped {
         Stopped::GaveUp(why) => Unserved::GaveUp(why),
         Stopped::ClientGone => Unserved::ClientLeft,
@@ -237,7 +235,8 @@ async fn pair(
         boostCacheHit = machine.notes().cache_hit,
         "connection established"
     );
-    account.paired(winner, prewarmed, now);
+    let target = lines.node(winner.line()).target;
+    account.paired(winner, target, prewarmed, now);
     Ok((upstream, window.into_bytes()))
 }
 
@@ -247,11 +246,11 @@ async fn introduce(
     client: &mut Client,
     peer: SocketAddr,
     window: &mut Window,
-    account: &Account,
+    permit: &Permit,
     context: &RelayContext,
 ) -> Result<Ends, Refusal> {
     let peer = Ends { client: ClientAddr::folded(peer), destination: None };
-    if account.rule().hops.is_none() {
+    if permit.rule().hops.is_none() {
         return Ok(peer);
     }
     let deadline = net::now().after(HEADER_LIMIT);
@@ -272,7 +271,7 @@ async fn introduce(
         }
     };
     window.consume(consumed);
-    account.permit().admit(ends.client)?;
+    permit.admit(ends.client)?;
     Ok(ends)
 }
 
@@ -281,10 +280,9 @@ async fn introduce(
 async fn classify(
     client: &mut Client,
     window: &mut Window,
-    account: &Account,
+    rule: &Rule,
     context: &RelayContext,
 ) -> Result<Verdict, Unserved> {
-    let rule = account.rule();
     let Some(mut classifier) = rule.classifier() else {
         window.set_limit(COPY_BUFFER);
         return match client.glance(window, context) {
@@ -351,6 +349,7 @@ async fn refresh(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::Relay;
 
     #[test]
     fn an_established_connection_keeps_no_room_for_deciding() {

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use baton_handoff::table::Lane as Records;
 use slab::Slab;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, LocalOptions};
@@ -36,17 +37,23 @@ use crate::accept::listeners::ListenerId;
 use crate::flow::Moment;
 use crate::net;
 use crate::process::Process;
-use crate::relay::{Control, CutReason, RelayContext};
-use crate::session::{Account, Session};
+use crate::relay::{CutReason, RelayContext};
+use crate::session::Session;
 
 mod balance;
 mod incoming;
+mod listed;
+mod moving;
 mod pool;
 mod series;
 mod trim;
 
 pub(crate) use incoming::Accepted;
-pub(crate) use pool::{Gone, RegisterError, Shards};
+use listed::Connection;
+pub(crate) use listed::{Cookies, Listed, Relaying};
+pub(crate) use moving::Lifting;
+use moving::{Lift, Reception};
+pub(crate) use pool::{Gone, Hands, RegisterError, Shards};
 pub(crate) use series::ShardSeries;
 use trim::Peak;
 
@@ -69,6 +76,12 @@ pub(crate) enum Command {
     CloseListeners(oneshot::Sender<()>),
     /// Reset every connection; the answer is how many there were.
     Cut(oneshot::Sender<u64>),
+    /// Freeze some connections and hand them over.
+    Lift(Lift),
+    /// Connections that another process served before.
+    Receive(Reception),
+    /// Tell the cookies of all sockets of relayed connections.
+    Owned(oneshot::Sender<Vec<u64>>),
     /// End the thread; what still lives is reset.
     Stop,
 }
@@ -113,26 +126,14 @@ pub(crate) struct Shard {
     listeners: RefCell<HashMap<ListenerId, Polled>>,
     connections: RefCell<Slab<Connection>>,
     relay: Rc<RelayContext>,
+    /// This shard's part of the connection table; without one a connection dies with the process.
+    records: Option<Rc<Records>>,
     series: ShardSeries,
     /// What `series.tasks` holds of this shard; lanes may be shared.
     tasks: Cell<i64>,
     turn: Cell<usize>,
     /// Of the whole process; used by the first shard alone.
     peak: RefCell<Peak>,
-}
-
-/// A connection as a shard knows it.
-struct Connection {
-    task: JoinHandle<()>,
-    /// Present from the moment it has an upstream.
-    relaying: Option<Relaying>,
-}
-
-/// The handles of a relayed connection.
-struct Relaying {
-    control: Rc<Control>,
-    account: Rc<Account>,
-    idle: Option<Duration>,
 }
 
 /// A listener as a shard holds it.
@@ -191,7 +192,7 @@ impl Shard {
     fn begin(self: &Rc<Self>, accepted: Accepted) {
         let mut connections = self.connections.borrow_mut();
         let entry = connections.vacant_entry();
-        let listed = Listed { shard: Rc::clone(self), key: entry.key() };
+        let listed = Listed::new(self, entry.key());
         let task = spawn_local(Session::new(listed, accepted));
         entry.insert(Connection { task, relaying: None });
     }
@@ -225,6 +226,9 @@ impl Shard {
                     answer(done, ());
                 }
                 Command::Cut(done) => answer(done, self.cut()),
+                Command::Lift(lift) => self.lift(lift),
+                Command::Receive(reception) => self.receive(reception),
+                Command::Owned(done) => answer(done, self.owned()),
                 Command::Stop => break,
             }
         }
@@ -294,7 +298,7 @@ impl Shard {
     /// All that is done by time for established connections, in place of a timer each.
     fn sweep(&self, now: Moment) {
         for (_, connection) in self.connections.borrow().iter() {
-            if let Some(Relaying { control, account, idle }) = &connection.relaying {
+            if let Some(Relaying { control, account, idle, .. }) = &connection.relaying {
                 account.enter();
                 control.last();
                 if let Some(idle) = idle {
@@ -328,40 +332,6 @@ impl PollState {
     }
 }
 
-/// A connection's place in its shard's list; leaving the scope strikes it off.
-pub(crate) struct Listed {
-    shard: Rc<Shard>,
-    key: usize,
-}
-
-impl Listed {
-    /// The connection has an upstream: from now on the shard orders it about by `control`.
-    pub(crate) fn relaying(&self, control: &Rc<Control>, account: &Rc<Account>) {
-        if let Some(connection) = self.shard.connections.borrow_mut().get_mut(self.key) {
-            connection.relaying = Some(Relaying {
-                control: Rc::clone(control),
-                account: Rc::clone(account),
-                idle: account.rule().idle,
-            });
-        }
-    }
-
-    /// The shard that owns the connection.
-    pub(crate) fn shard(&self) -> &Rc<Shard> {
-        &self.shard
-    }
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        // The list is borrowed only by code that runs no session, so this never meets a borrow
-        // but while the runtime is dropped, when nobody reads the list any more.
-        if let Ok(mut connections) = self.shard.connections.try_borrow_mut() {
-            connections.try_remove(self.key);
-        }
-    }
-}
-
 /// The asker may have given up; then there is nobody to answer.
 fn answer<T>(done: oneshot::Sender<T>, value: T) {
     let _given_up = done.send(value);
@@ -383,6 +353,7 @@ impl Drop for PanicWatch {
 fn run(
     index: usize,
     process: Arc<Process>,
+    records: Option<Records>,
     peers: Arc<[mpsc::UnboundedSender<Command>]>,
     commands: mpsc::UnboundedReceiver<Command>,
     started: &std::sync::mpsc::Sender<io::Result<()>>,
@@ -409,6 +380,7 @@ fn run(
         listeners: RefCell::default(),
         connections: RefCell::default(),
         relay: Rc::default(),
+        records: records.map(Rc::new),
         series,
         tasks: Cell::new(0),
         turn: Cell::new(index),
@@ -432,7 +404,7 @@ mod tests {
         let (started, _outcome) = std::sync::mpsc::channel();
         let (_commands, queue) = mpsc::unbounded_channel();
         // There is no lane for an eighth shard.
-        let shard = std::thread::spawn(move || run(7, process, [].into(), queue, &started));
+        let shard = std::thread::spawn(move || run(7, process, None, [].into(), queue, &started));
         shard.join().unwrap_err();
         assert_eq!(broken.try_recv().unwrap(), "a relay thread has panicked");
     }

@@ -23,7 +23,12 @@ const OUTCOME: Label = label(
     "`scheduled`, `launched`, `won`, `avoided`, `skipped_capacity`, `skipped_deadline`, \
      `no_candidate`",
 );
-const MOVED: Label = label("result", "`committed`, `rejected`, `recovered`, `lost`");
+const MOVED: Label = label("result", "`moved`, `kept`");
+const RECOVERED: Label = label(
+    "result",
+    "`resumed`, `reset` (not relayed yet: sockets), and by why a connection was given up: \
+     `damaged`, `doomed`, `in_flight`, `gone`, `conflict`, `poison`, `contradiction`, `unfetched`",
+);
 const VERSION: Label = label("version", "the release");
 const COMMIT: Label = label("commit", "the source revision, or `unknown`");
 
@@ -241,7 +246,9 @@ table! {
     }
     Migration {
         MIGRATED_CONNECTIONS = "baton_migrated_connections_total", (counter), Number, [MOVED],
-            "Established connections offered to another process, by how it ended.";
+            "Established connections offered to another process, by whose they are after it.";
+        RECOVERED_CONNECTIONS = "baton_recovered_connections_total", (counter), Number, [RECOVERED],
+            "Connections of workers that were killed, by what became of them.";
         MIGRATION_PAUSE = "baton_migration_pause_seconds", (histogram PAUSE), Seconds, [],
             "How long a moving connection passed no bytes.";
     }

@@ -85,11 +85,17 @@ impl ProcessCount {
         }
     }
 
+    /// Counts a connection that is served already, whatever the limit.
+    pub(crate) fn adopt(&self) {
+        self.live.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn enter(&self, limit: u32) -> bool {
         enter(&self.live, limit)
     }
 
-    fn leave(&self) {
+    /// Gives a place back.
+    pub(crate) fn leave(&self) {
         // SeqCst pairs with `emptied`: either it sees the zero or we see that it watches.
         if self.live.fetch_sub(1, Ordering::SeqCst) == 1 && self.watched.load(Ordering::SeqCst) {
             self.empty.notify_one();
@@ -155,6 +161,15 @@ impl Gate {
             Some(limit) if self.listener.clients.enter(ip, limit) => Ok(Some(ip)),
             Some(_) => Err(Refusal::ConnectionLimit),
         }
+    }
+
+    /// Takes all slots of a connection that is served already, whatever the limits; returns the
+    /// address to give back on leaving, if it is counted.
+    pub(crate) fn adopt(&self, ip: IpAddr) -> Option<IpAddr> {
+        self.process.adopt();
+        self.listener.live.fetch_add(1, Ordering::Relaxed);
+        // Without a limit there is nothing that may refuse.
+        self.client_limit.filter(|_| self.listener.clients.enter(ip, u32::MAX)).map(|_| ip)
     }
 
     /// Gives back what `enter` took and, with an address, what `enter_client` took.
@@ -276,6 +291,17 @@ mod tests {
         let kept: usize =
             gate.listener.clients.stripes.iter().map(|stripe| stripe.lock().unwrap().len()).sum();
         assert_eq!(kept, 0);
+    }
+
+    #[test]
+    fn a_connection_from_another_process_is_counted_beyond_every_limit() {
+        let gate = gate(1, 1, 0);
+        let clients: Vec<_> = (0..3).map(|_| gate.adopt(ip(1))).collect();
+        assert_eq!((gate.process.live(), gate.listener.live()), (3, 3));
+        assert_eq!(gate.enter(), Err(Refusal::GlobalConnectionLimit));
+        clients.into_iter().for_each(|client| gate.leave(client));
+        assert_eq!((gate.process.live(), gate.listener.live()), (0, 0));
+        gate.enter().unwrap();
     }
 
     #[test]

@@ -13,12 +13,14 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use baton_config::model::{Config, Handover};
+use baton_config::model::Config;
 use baton_handoff::message::{Generation as Number, ListenerKey, Pulse};
+use baton_handoff::table::Lane as Records;
 use baton_metrics::{CONTENT_TYPE, Region};
 use tokio::sync::mpsc;
 
 use super::gauges::Gauges;
+use super::moving::MoveSeries;
 use super::upkeep::Upkeep;
 use crate::accept::admission::ProcessCount;
 use crate::accept::listeners::Listeners;
@@ -28,7 +30,7 @@ use crate::generation::blueprint::{self, Blueprint};
 use crate::inspect;
 use crate::net;
 use crate::process::Process;
-use crate::shard::{Gone, RegisterError, Shards};
+use crate::shard::{Gone, Hands, RegisterError, Shards};
 
 /// Why a generation is not served.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +63,7 @@ pub(super) struct Service {
     upkeep: Option<Upkeep>,
     admin: Option<AdminServer>,
     view: Rc<Exposed>,
+    moves: MoveSeries,
 }
 
 /// What the admin server shows.
@@ -74,14 +77,20 @@ struct Exposed {
 
 impl Service {
     /// Starts the shards that `config` wants, counting in `region`.
-    pub(super) fn start(config: &Config, region: Region) -> io::Result<Self> {
+    /// Each shard keeps its records in one of `records`, if there are such.
+    pub(super) fn start(
+        config: &Config,
+        region: Region,
+        records: Vec<Records>,
+    ) -> io::Result<Self> {
         let shards = shard_count(config);
         let lane = region.claim_lane(std::process::id());
         if lane.is_detached() {
             tracing::warn!("the metrics region has no room for this process: its counts are lost");
         }
         let (process, broken) = Process::new(shards, &lane);
-        let shards = Shards::start(&process)?;
+        let shards = Shards::start(&process, records)?;
+        let moves = MoveSeries::new(&lane);
         let retired = Rc::default();
         let view = Rc::new(Exposed {
             ready: Cell::new(false),
@@ -100,6 +109,7 @@ impl Service {
             upkeep: None,
             admin: None,
             view,
+            moves,
         })
     }
 
@@ -111,6 +121,16 @@ impl Service {
     /// The generation that new connections get.
     pub(super) fn published(&self) -> Option<Arc<Generation>> {
         self.process.published.load_full()
+    }
+
+    /// What moves connections to and from the shards.
+    pub(super) fn hands(&self) -> Hands {
+        self.shards.hands(&self.process)
+    }
+
+    /// What is counted of moves and recoveries.
+    pub(super) fn move_series(&self) -> MoveSeries {
+        self.moves.clone()
     }
 
     /// Live connections of the process.
@@ -191,9 +211,6 @@ impl Service {
             let mut retired = self.retired.borrow_mut();
             retired.retain(|generation| generation.strong_count() > 0);
             retired.extend(before.as_ref().map(Arc::downgrade));
-        }
-        if before.is_none() {
-            tell_what_is_not_in_effect(generation.config());
         }
         drop(before);
         self.upkeep = None;
@@ -304,22 +321,6 @@ impl View for Exposed {
 fn alive(generations: &[Weak<Generation>]) -> u32 {
     let alive = generations.iter().filter(|generation| generation.strong_count() > 0);
     u32::try_from(alive.count()).unwrap_or(u32::MAX)
-}
-
-/// Settings that are accepted for the release that honours them must not be taken for a promise.
-fn tell_what_is_not_in_effect(config: &Config) {
-    if config.supervisor.handover == Handover::Connections {
-        tracing::warn!(
-            "supervisor.handover \"connections\" is not in effect in this release: on an upgrade \
-             established connections stay with the old worker and drain"
-        );
-    }
-    if config.supervisor.crash_recovery {
-        tracing::warn!(
-            "supervisor.crashRecovery is not in effect in this release: established connections \
-             end with a killed worker"
-        );
-    }
 }
 
 /// The shards that a configuration wants.

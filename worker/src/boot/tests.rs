@@ -3,7 +3,7 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use baton_handoff::message::{Generation, ToSupervisor, ToWorker};
@@ -11,8 +11,11 @@ use baton_handoff::message::{Generation, ToSupervisor, ToWorker};
 mod boss;
 mod inspected;
 mod modes;
+mod moving;
 mod observed;
 mod prewarm;
+mod recovered;
+mod streams;
 
 use boss::{Boss, Upstream, config, heard, nobody, rule, rule_with};
 
@@ -21,6 +24,16 @@ fn echoed(stream: &mut TcpStream, text: &[u8]) {
     let mut answer = vec![0; text.len()];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(answer, text);
+}
+
+/// Clients that have heard their echo, connected one after the other.
+fn clients(address: SocketAddr, count: usize, text: &[u8]) -> Vec<TcpStream> {
+    let connect = |_| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        echoed(&mut stream, text);
+        stream
+    };
+    (0..count).map(connect).collect()
 }
 
 /// How a connection ends for a client that says nothing more.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use baton_config::model::{self, ProxyVersion};
+use baton_config::model::{self, Host, ProxyVersion};
+use baton_handoff::table::{RuleKey, TargetKey};
 use nix::errno::Errno;
 
 use crate::accept::admission::{Gate, Refusal};
@@ -14,17 +15,22 @@ use crate::classify::Classifier;
 use crate::classify::host::HostParser;
 use crate::classify::regex::Patterns;
 use crate::classify::tls::HelloParser;
-use crate::flow::{ClientAddr, Moment};
+use crate::flow::{ClientAddr, LineIndex, Moment};
 use crate::generation::{Routing, RuleSeries};
 use crate::limiter::Limiter;
 use crate::names::Names;
 use crate::prewarm::Pools;
 use crate::process::Process;
-use crate::select::Selector;
+use crate::select::{Selector, Winner};
+use crate::upstream::Node;
 
 /// A compiled rule.
 #[derive(Debug)]
 pub(crate) struct Rule {
+    /// What other processes know it by.
+    pub(crate) key: RuleKey,
+    /// What other processes know its targets by, in the order of the configuration.
+    targets: Box<[TargetKey]>,
     /// For logs and labels.
     pub(crate) name: Arc<str>,
     /// Its limits.
@@ -93,7 +99,10 @@ impl Rule {
         );
         let lines = before.map(|before| Arc::clone(&before.routing.load().lines));
         let routing = Routing::new(rule, names, pools, process, lines.as_deref());
+        let of_target = |target: &model::Target| TargetKey::of(&target.address.to_string());
         Self {
+            key: RuleKey::of(&rule.listen.text),
+            targets: rule.targets.iter().map(of_target).collect(),
             name: rule.name.as_str().into(),
             gate,
             policy: AccessPolicy::new(&rule.blacklist, &rule.allowlist),
@@ -137,6 +146,29 @@ impl Rule {
     /// What it wants to know of the first bytes.
     pub(crate) fn content(&self) -> &Content {
         &self.content
+    }
+
+    /// What other processes know a target by.
+    pub(crate) fn target_key(&self, target: u16) -> TargetKey {
+        self.targets.get(usize::from(target)).copied().unwrap_or_default()
+    }
+
+    /// The line that serves a connection which came from another process, counted as active:
+    /// one of the same target, at best to the same address and at the same place.
+    pub(crate) fn adopt(
+        &self,
+        target: TargetKey,
+        place: u16,
+        upstream: SocketAddr,
+    ) -> Option<Winner> {
+        let lines = &self.routing.load().lines;
+        let likeness = |(_, node): &(LineIndex, &Node)| {
+            let address = matches!(node.address.host, Host::Ip(ip) if ip == upstream.ip());
+            (address, node.target == place)
+        };
+        let of_target = lines.iter().filter(|(_, node)| self.target_key(node.target) == target);
+        let (index, node) = of_target.max_by_key(likeness)?;
+        Some(Winner::adopted(index, node.line.adopt()))
     }
 
     /// What this shard counts of it.

@@ -58,7 +58,11 @@ impl Lifecycle {
             return not_an_orphan();
         }
         self.orphaned_until = None;
-        vec![Action::Account(standing), Action::Warn("another supervisor has taken over".into())]
+        vec![
+            Action::Account(standing),
+            Action::RenewLifeline,
+            Action::Warn("another supervisor has taken over".into()),
+        ]
     }
 
     /// The guest speaks no protocol that we speak: nobody who calls will, so there is nothing to

@@ -84,7 +84,12 @@ fn a_fresh_worker_is_led_from_hello_to_active() {
     assert_eq!(machine.on(listeners(G1, &["a"], false), START), [Action::TakeListeners]);
     assert_eq!(
         machine.on(listeners(G1, &["b"], true), START),
-        [Action::TakeListeners, Action::Build(G1), Action::Send(ToSupervisor::Ready(G1))]
+        [
+            Action::TakeListeners,
+            Action::Build(G1),
+            Action::Lifeline,
+            Action::Send(ToSupervisor::Ready(G1))
+        ]
     );
     assert_eq!(
         machine.on(Event::Activate(G1), START),
@@ -255,7 +260,7 @@ fn an_orphan_is_adopted_and_has_no_deadline_any_more() {
     assert!(machine.on(Event::Called, at(10)).is_empty());
     assert_eq!(machine.on(Event::Hello, at(10)), [Action::Greet]);
     let actions = machine.on(Event::Adopt, at(10));
-    assert_eq!(actions[0], Action::Account(Standing::Serving));
+    assert_eq!(actions[..2], [Action::Account(Standing::Serving), Action::RenewLifeline]);
     assert_eq!(machine.deadline(), None);
     assert_eq!(machine.on(Event::Tick, at(400)), [Action::Pulse]);
     assert_eq!(machine.phase(), Phase::Serving(G1));

@@ -194,14 +194,26 @@ impl<T: Tally> Core<T> {
                 Progress::Failed(Operation::Write, error) => {
                     sink.set_broken();
                     let side = direction.to();
-                    note(&mut self.failure, &self.journal, side, Operation::Write, error);
+                    note(
+                        &mut self.failure,
+                        (&self.journal, &self.control),
+                        side,
+                        Operation::Write,
+                        error,
+                    );
                     discard(flow, &self.context);
                     return false;
                 }
                 Progress::Failed(operation, error) => {
                     source.set_broken();
                     flow.end = Some(SourceEnd::Broken);
-                    note(&mut self.failure, &self.journal, direction.from(), operation, error);
+                    note(
+                        &mut self.failure,
+                        (&self.journal, &self.control),
+                        direction.from(),
+                        operation,
+                        error,
+                    );
                     continue;
                 }
             }
@@ -209,7 +221,13 @@ impl<T: Tally> Core<T> {
             if flow.end == Some(SourceEnd::Fin) && !flow.fin_sent && !other.is_over() {
                 if let Err(error) = net::shut_write(sink.fd()) {
                     sink.set_broken();
-                    note(&mut self.failure, &self.journal, direction.to(), Operation::Write, error);
+                    note(
+                        &mut self.failure,
+                        (&self.journal, &self.control),
+                        direction.to(),
+                        Operation::Write,
+                        error,
+                    );
                     return false;
                 }
                 flow.fin_sent = true;
@@ -235,7 +253,13 @@ impl<T: Tally> Core<T> {
             side.set_broken();
             from_it.end = Some(SourceEnd::Broken);
             let error = io::ErrorKind::ConnectionReset.into();
-            note(&mut self.failure, &self.journal, direction.from(), Operation::Watch, error);
+            note(
+                &mut self.failure,
+                (&self.journal, &self.control),
+                direction.from(),
+                Operation::Watch,
+                error,
+            );
         }
     }
 
@@ -390,12 +414,13 @@ fn discard(flow: &mut Flow, context: &RelayContext) {
 /// error taken would see an orderly end there.
 fn note(
     failure: &mut Option<Failure>,
-    journal: &Journal,
+    (journal, control): (&Journal, &Control),
     side: Side,
     operation: Operation,
     error: io::Error,
 ) {
     journal.state(State::Doomed);
+    control.mark_broken();
     if failure.is_none() {
         *failure = Some(Failure { side, operation, error });
     }

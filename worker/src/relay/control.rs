@@ -34,6 +34,7 @@ pub struct Control {
     moved: Cell<bool>,
     youth: Cell<Youth>,
     active: Cell<Moment>,
+    broken: Cell<bool>,
 }
 
 /// Whether a connection has got what only lasting connections need.
@@ -62,9 +63,18 @@ impl Control {
     }
 
     /// Stops the connection as it is and gives it back as [`super::End::Frozen`], unless it is
-    /// already ending, in which case it ends.
+    /// already ending, in which case it ends. An order to cut stands.
     pub fn freeze(&self) {
-        self.order(Command::Freeze);
+        if !matches!(self.command.get(), Some(Command::Cut(_))) {
+            self.order(Command::Freeze);
+        }
+    }
+
+    /// Whether a side has broken: the connection ends by itself and an order to freeze it comes
+    /// to nothing. One that is not broken obeys when it is next polled.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.broken.get()
     }
 
     /// Cuts the connection if no byte moved for `limit`. To be called by the shard's sweep.
@@ -110,6 +120,11 @@ impl Control {
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+
+    /// Leaves the mark that a side has broken.
+    pub(super) fn mark_broken(&self) {
+        self.broken.set(true);
     }
 
     /// Leaves the mark that bytes moved.

@@ -278,6 +278,11 @@ pub struct Winner {
 }
 
 impl Winner {
+    /// For a connection that came from another process over this line of a set.
+    pub fn adopted(line: LineIndex, held: Held) -> Self {
+        Self { line, held, cached: None }
+    }
+
     /// Which line of the set the machine was begun with.
     #[must_use]
     pub fn line(&self) -> LineIndex {

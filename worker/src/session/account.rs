@@ -1,11 +1,19 @@
 //! What is counted and said about one connection.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::time::Duration;
 
+use baton_handoff::table::{Endpoint, Identity, TargetKey};
+use socket2::SockRef;
+
+use super::seat::Seat;
 use crate::flow::{ClientAddr, Moment, RelayEnd};
 use crate::generation::{Permit, Rule, RuleSeries};
 use crate::net;
+use crate::process::Process;
 use crate::relay::{Direction, Ending, Outcome, Tally};
 use crate::select::Winner;
 use crate::session::Unserved;
@@ -16,10 +24,17 @@ use crate::session::Unserved;
 /// end, so that relaying a message touches no memory that another thread writes.
 #[derive(Debug)]
 pub(crate) struct Account {
-    permit: Permit,
+    seat: Seat,
     shard: usize,
-    /// For the log, folded.
-    peer: SocketAddr,
+    /// The client as policy sees it; before a PROXY header has told, who connected.
+    client: Cell<SocketAddr>,
+    /// When it was accepted, by whichever process.
+    opened: Moment,
+    /// What other processes know its target by, and the target's place in its rule.
+    target: Cell<(TargetKey, u16)>,
+    /// How often it was adopted, and when: see [`Identity`].
+    adoptions: u8,
+    adopted_at: u64,
     /// When it got its upstream.
     chosen: Cell<Moment>,
     to_upstream: Cell<u64>,
@@ -46,9 +61,13 @@ impl Account {
     /// The books of a connection that has its slots, on `shard`.
     pub(super) fn new(permit: Permit, shard: usize, peer: SocketAddr, now: Moment) -> Self {
         Self {
-            permit,
+            seat: Seat::Rule(permit),
             shard,
-            peer: ClientAddr::folded(peer).0,
+            client: Cell::new(ClientAddr::folded(peer).0),
+            opened: now,
+            target: Cell::default(),
+            adoptions: 0,
+            adopted_at: 0,
             chosen: Cell::new(now),
             to_upstream: Cell::new(0),
             to_client: Cell::new(0),
@@ -59,30 +78,119 @@ impl Account {
         }
     }
 
+    /// The books of a connection that another process has served before. It takes every slot,
+    /// whatever the limits, and is not counted as accepted once more.
+    pub(super) fn adopted(
+        process: &Process,
+        shard: usize,
+        identity: &Identity,
+        upstream: BorrowedFd<'_>,
+    ) -> Self {
+        let opened = Moment(identity.opened_at);
+        let account = Self {
+            seat: Seat::adopted(process, identity),
+            shard,
+            client: Cell::new(identity.peer),
+            opened,
+            target: Cell::new((identity.target, identity.target_index)),
+            adoptions: identity.adoptions,
+            adopted_at: identity.adopted_at,
+            chosen: Cell::new(opened),
+            to_upstream: Cell::new(0),
+            to_client: Cell::new(0),
+            winner: RefCell::new(None),
+            prewarmed: Cell::new(false),
+            first_byte: Cell::new(FirstByte::Over),
+            admitted: Cell::new(true),
+        };
+        let address = SockRef::from(&upstream).peer_addr().ok().and_then(|at| at.as_socket());
+        if let (Some(rule), Some(address)) = (account.rule(), address) {
+            let address = ClientAddr::folded(address).0;
+            account.winner.replace(rule.adopt(identity.target, identity.target_index, address));
+        }
+        if let Some(series) = account.series() {
+            series.active.inc();
+        }
+        account
+    }
+
+    /// What it is, for a record and for other processes.
+    ///
+    /// # Errors
+    /// When one of the descriptors is no socket.
+    pub(super) fn identity(
+        &self,
+        client: BorrowedFd<'_>,
+        upstream: BorrowedFd<'_>,
+        idle: Option<Duration>,
+    ) -> io::Result<Identity> {
+        let end = |socket: BorrowedFd<'_>| {
+            Ok::<_, io::Error>(Endpoint {
+                number: socket.as_raw_fd(),
+                cookie: net::cookie(socket)?,
+            })
+        };
+        let (rule, generation) = self.seat.origin();
+        let (target, target_index) = self.target.get();
+        Ok(Identity {
+            client: end(client)?,
+            upstream: end(upstream)?,
+            rule,
+            target,
+            target_index,
+            generation,
+            opened_at: self.opened.0,
+            peer: self.client.get(),
+            idle,
+            adoptions: self.adoptions,
+            adopted_at: self.adopted_at,
+        })
+    }
+
+    /// Another process serves it from here on.
+    pub(super) fn moved_away(&self) {
+        self.finish(RelayEnd::Neutral, net::now());
+        self.enter();
+    }
+
     /// Every question of admission is answered: it is in service.
     pub(super) fn admitted(&self) {
-        self.series().accepted.inc();
-        self.series().active.inc();
+        if let Some(series) = self.series() {
+            series.accepted.inc();
+            series.active.inc();
+        }
         self.admitted.set(true);
     }
 
-    /// Its slots.
-    pub(super) fn permit(&self) -> &Permit {
-        &self.permit
+    /// Its slots, if it belongs to a rule.
+    pub(super) fn permit(&self) -> Option<&Permit> {
+        self.seat.permit()
     }
 
-    /// The rule it came in through.
-    pub(crate) fn rule(&self) -> &Rule {
-        self.permit.rule()
+    /// The rule it came in through, or belongs to.
+    pub(crate) fn rule(&self) -> Option<&Rule> {
+        self.permit().map(Permit::rule)
     }
 
     /// Where it is counted.
-    pub(super) fn series(&self) -> &RuleSeries {
-        self.rule().series(self.shard)
+    fn series(&self) -> Option<&RuleSeries> {
+        self.rule().map(|rule| rule.series(self.shard))
     }
 
-    /// It has got an upstream; `prewarmed` when the socket was made ahead of need.
-    pub(super) fn paired(&self, winner: Winner, prewarmed: bool, now: Moment) {
+    fn rule_name(&self) -> &str {
+        self.rule().map_or("", |rule| &*rule.name)
+    }
+
+    /// A PROXY header has told who the client is.
+    pub(super) fn introduced(&self, client: ClientAddr) {
+        self.client.set(client.0);
+    }
+
+    /// It has got an upstream, over this target of its rule; `prewarmed` when the socket was made
+    /// ahead of need.
+    pub(super) fn paired(&self, winner: Winner, target: u16, prewarmed: bool, now: Moment) {
+        let key = self.rule().map(|rule| rule.target_key(target));
+        self.target.set((key.unwrap_or_default(), target));
         self.chosen.set(now);
         self.winner.replace(Some(winner));
         self.prewarmed.set(prewarmed);
@@ -91,23 +199,27 @@ impl Account {
 
     /// Enters what has been gathered in the rule's counters.
     pub(crate) fn enter(&self) {
-        self.series().moved(self.to_upstream.take(), self.to_client.take());
+        if let Some(series) = self.series() {
+            series.moved(self.to_upstream.take(), self.to_client.take());
+        }
     }
 
     /// It ended before it had an upstream.
     pub(super) fn unserved(&self, why: Unserved) {
         match why {
             Unserved::Refused(refusal) => {
-                self.series().rejected(refusal);
-                self.rule().tell_refused(refusal, Some(self.peer), net::now());
+                if let (Some(series), Some(rule)) = (self.series(), self.rule()) {
+                    series.rejected(refusal);
+                    rule.tell_refused(refusal, Some(self.client.get()), net::now());
+                }
             }
             Unserved::NoRoute(_) | Unserved::GaveUp(_) | Unserved::Defect => {
                 self.tell_failed(why);
             }
             Unserved::ClientLeft => {
                 tracing::debug!(
-                    ruleName = &*self.rule().name,
-                    remoteAddr = %self.peer,
+                    ruleName = self.rule_name(),
+                    remoteAddr = %self.client.get(),
                     "the client left before it had an upstream"
                 );
             }
@@ -116,11 +228,11 @@ impl Account {
 
     /// Says at most once a second for its rule that a client found no upstream.
     fn tell_failed(&self, why: Unserved) {
-        let rule = self.rule();
+        let Some(rule) = self.rule() else { return };
         if let Some(left_out) = rule.failures().pass(net::now()) {
             tracing::warn!(
                 ruleName = &*rule.name,
-                remoteAddr = %self.peer,
+                remoteAddr = %self.client.get(),
                 reason = why.as_str(),
                 left_out,
                 "connection failed"
@@ -133,13 +245,15 @@ impl Account {
         let now = net::now();
         self.finish(outcome.for_line(), now);
         self.enter();
-        self.series().ended(outcome, now.since(self.chosen.get()));
+        if let Some(series) = self.series() {
+            series.ended(outcome, now.since(self.chosen.get()));
+        }
         match &outcome.ending {
             Ending::Clean => {}
             Ending::Failed(failure) => {
                 tracing::debug!(
-                    ruleName = &*self.rule().name,
-                    remoteAddr = %self.peer,
+                    ruleName = self.rule_name(),
+                    remoteAddr = %self.client.get(),
                     side = ?failure.side,
                     operation = ?failure.operation,
                     error = %failure.error,
@@ -148,8 +262,8 @@ impl Account {
             }
             Ending::Cut(reason) => {
                 tracing::debug!(
-                    ruleName = &*self.rule().name,
-                    remoteAddr = %self.peer,
+                    ruleName = self.rule_name(),
+                    remoteAddr = %self.client.get(),
                     ?reason,
                     "connection cut"
                 );
@@ -203,8 +317,10 @@ impl Tally for Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        if self.admitted.get() {
-            self.series().active.dec();
+        if self.admitted.get()
+            && let Some(series) = self.series()
+        {
+            series.active.dec();
         }
     }
 }

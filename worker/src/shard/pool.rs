@@ -1,5 +1,6 @@
 //! All shards of the process, as the main thread sees them.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,8 +8,10 @@ use std::thread::{self, JoinHandle};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Command, run};
+use super::moving::{Lift, Lifting, Reception};
+use super::{Command, Records, run};
 use crate::accept::listeners::{Listener, ListenerId};
+use crate::migrate::Newcomer;
 use crate::process::Process;
 
 /// The running shards. Dropping it stops them and waits for their threads.
@@ -34,8 +37,10 @@ pub(crate) enum RegisterError {
 }
 
 impl Shards {
-    /// Starts one thread for each of the process's loads; all of them or none.
-    pub(crate) fn start(process: &Arc<Process>) -> io::Result<Self> {
+    /// Starts one thread for each of the process's loads; all of them or none. Each keeps its
+    /// records in one of the lanes of the connection table, where there is one for it.
+    pub(crate) fn start(process: &Arc<Process>, records: Vec<Records>) -> io::Result<Self> {
+        let mut records = records.into_iter();
         let (commands, queues): (Vec<_>, Vec<_>) =
             process.loads.iter().map(|_| mpsc::unbounded_channel()).unzip();
         let commands: Arc<[_]> = commands.into();
@@ -44,10 +49,10 @@ impl Shards {
         let (started, outcomes) = std::sync::mpsc::channel();
         for (index, queue) in queues.into_iter().enumerate() {
             let (process, peers) = (Arc::clone(process), Arc::clone(&commands));
-            let started = started.clone();
+            let (started, records) = (started.clone(), records.next());
             let thread = thread::Builder::new()
                 .name(format!("baton-shard-{index}"))
-                .spawn(move || run(index, process, peers, queue, &started))?;
+                .spawn(move || run(index, process, records, peers, queue, &started))?;
             shards.threads.push(thread);
         }
         drop(started);
@@ -87,6 +92,11 @@ impl Shards {
         self.ask(Command::CloseListeners).await.map(drop)
     }
 
+    /// What moves connections to and from them.
+    pub(crate) fn hands(&self, process: &Arc<Process>) -> Hands {
+        Hands { commands: Arc::clone(&self.commands), process: Arc::clone(process) }
+    }
+
     /// Resets every connection; returns how many there were.
     pub(crate) async fn cut(&self) -> Result<u64, Gone> {
         Ok(self.ask(Command::Cut).await?.into_iter().sum())
@@ -105,6 +115,74 @@ impl Shards {
             values.push(answer.await.map_err(|_| Gone)?);
         }
         Ok(values)
+    }
+}
+
+/// What moves connections to and from the shards; for tasks beside the main one.
+#[derive(Clone)]
+pub(crate) struct Hands {
+    commands: Arc<[mpsc::UnboundedSender<Command>]>,
+    process: Arc<Process>,
+}
+
+impl Hands {
+    /// How many shards there are.
+    pub(crate) fn shards(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Freezes at most `most` connections of a shard that this move has not asked for before.
+    pub(crate) async fn lift(
+        &self,
+        shard: usize,
+        most: usize,
+        asked_by: u32,
+    ) -> Result<Lifting, Gone> {
+        let (done, answer) = oneshot::channel();
+        self.tell(shard, Command::Lift(Lift { most, asked_by, done }))?;
+        answer.await.map_err(|_| Gone)
+    }
+
+    /// Gives connections to the shard that has least. When this returns each has a record;
+    /// [`Held::settle`] decides about them.
+    pub(crate) async fn receive(&self, newcomers: Vec<Newcomer>) -> Result<Held, Gone> {
+        let loads = self.process.loads.iter().map(super::Load::get);
+        let shard = loads.enumerate().min_by_key(|(_, load)| *load).map_or(0, |(index, _)| index);
+        let (held, holding) = oneshot::channel();
+        let (told, word) = oneshot::channel();
+        let (settled, settling) = oneshot::channel();
+        self.tell(shard, Command::Receive(Reception { newcomers, held, word, settled }))?;
+        holding.await.map_err(|_| Gone)?;
+        Ok(Held { told, settling })
+    }
+
+    /// The cookies of all sockets of relayed connections.
+    pub(crate) async fn owned(&self) -> Result<HashSet<u64>, Gone> {
+        let mut owned = HashSet::new();
+        for shard in 0..self.shards() {
+            let (done, answer) = oneshot::channel();
+            self.tell(shard, Command::Owned(done))?;
+            owned.extend(answer.await.map_err(|_| Gone)?);
+        }
+        Ok(owned)
+    }
+
+    fn tell(&self, shard: usize, command: Command) -> Result<(), Gone> {
+        self.commands.get(shard).ok_or(Gone)?.send(command).map_err(|_| Gone)
+    }
+}
+
+/// Connections on a shard that may become this process's. Dropped, it lets go of them.
+pub(crate) struct Held {
+    told: oneshot::Sender<bool>,
+    settling: oneshot::Receiver<()>,
+}
+
+impl Held {
+    /// Serves them, or lets go; returns when the shard has them in its list.
+    pub(crate) async fn settle(self, ours: bool) -> Result<(), Gone> {
+        self.told.send(ours).map_err(|_| Gone)?;
+        self.settling.await.map_err(|_| Gone)
     }
 }
 

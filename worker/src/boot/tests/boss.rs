@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -13,17 +14,23 @@ use baton_handoff::message::{
     Drain, Generation, HelloWorker, ListenerKey, Listeners, Plan, Prepare, Pulse, ToSupervisor,
     ToWorker, WorkerId,
 };
-use baton_handoff::{RecvError, SupervisorEnd, Transaction, pair};
+use baton_handoff::{Received, RecvError, SupervisorEnd, Transaction, pair};
 use baton_metrics::Region;
 use tokio::runtime::Runtime;
 
+use crate::boot::Early;
+use crate::keeper::testing::{Line, Spawned};
 use crate::net::testing::{PATIENCE, black_hole, own_address};
 
 /// A supervisor.
 pub(super) struct Boss {
     runtime: Runtime,
     end: SupervisorEnd,
-    worker: Option<JoinHandle<std::process::ExitCode>>,
+    worker: Option<Running>,
+    /// What the supervisor gives to others.
+    pub(super) id: WorkerId,
+    /// The table and the keeper's socket, once they have come.
+    pub(super) lifeline: Option<[OwnedFd; 2]>,
     listeners: HashMap<String, TcpListener>,
     region: Region,
     dir: Option<TempDir>,
@@ -31,6 +38,44 @@ pub(super) struct Boss {
 }
 
 static INSTANCES: AtomicU32 = AtomicU32::new(0);
+static WORKERS: AtomicU32 = AtomicU32::new(1);
+
+/// The worker itself.
+enum Running {
+    Thread(JoinHandle<ExitCode>),
+    /// With a keeper, and to be killed.
+    Process(Spawned),
+}
+
+impl Running {
+    fn thread(control: OwnedFd) -> Self {
+        Self::Thread(thread::spawn(move || crate::boot::run(control, None, None)))
+    }
+
+    fn process(control: &OwnedFd) -> Self {
+        let process = Spawned::run("boot::tests::boss::process");
+        process.line.say("control", &[control.as_fd()]);
+        Self::Process(process)
+    }
+
+    /// Waits for its end; whether it was in order.
+    fn ended(self) -> bool {
+        match self {
+            Self::Thread(thread) => thread.join().unwrap() == ExitCode::SUCCESS,
+            Self::Process(process) => process.succeeded(),
+        }
+    }
+}
+
+/// The process: its line brings the control socket.
+#[test]
+#[ignore = "child process of other tests"]
+fn process() {
+    let early = Early::start();
+    let (_, mut fds) = Line::to_parent().hear().unwrap();
+    let code = crate::boot::run(fds.remove(0), None, Some(early));
+    assert_eq!(code, ExitCode::SUCCESS);
+}
 
 /// A directory that is removed with its last user.
 #[derive(Debug)]
@@ -54,22 +99,38 @@ impl Boss {
         let _former = std::fs::remove_dir_all(&dir);
         std::fs::create_dir(&dir).unwrap();
         let region = Region::create(&dir, 4 << 20).unwrap();
-        Self::with_region(region, Some(TempDir(dir)))
+        Self::with_region(region, Some(TempDir(dir)), false)
     }
 
     /// The next worker of the same instance, after this one has drained.
     pub(super) fn succeeded(mut self) -> Self {
         assert_eq!(self.drain(PATIENCE), 0);
-        self.worker.take().unwrap().join().unwrap();
-        let region = Region::attach(self.region.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        self.worker.take().unwrap().ended();
         let dir = self.dir.take();
         let listeners = std::mem::take(&mut self.listeners);
-        Self { listeners, ..Self::with_region(region, dir) }
+        Self { listeners, ..Self::with_region(self.same_region(), dir, false) }
     }
 
-    fn with_region(region: Region, dir: Option<TempDir>) -> Self {
+    /// Another worker of the same instance, as a process of its own or not.
+    pub(super) fn beside(&self, process: bool) -> Self {
+        let copy =
+            |(key, listener): (&String, &TcpListener)| (key.clone(), listener.try_clone().unwrap());
+        let listeners = self.listeners.iter().map(copy).collect();
+        Self { listeners, ..Self::with_region(self.same_region(), None, process) }
+    }
+
+    /// A worker that is a process of its own.
+    pub(super) fn process() -> Self {
+        Self::greeted().beside(true)
+    }
+
+    fn same_region(&self) -> Region {
+        Region::attach(self.region.as_fd().try_clone_to_owned().unwrap()).unwrap()
+    }
+
+    fn with_region(region: Region, dir: Option<TempDir>, process: bool) -> Self {
         let (ours, theirs) = pair().unwrap();
-        let worker = thread::spawn(move || crate::boot::run(theirs, None, false));
+        let worker = if process { Running::process(&theirs) } else { Running::thread(theirs) };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -80,15 +141,14 @@ impl Boss {
             runtime,
             end,
             worker: Some(worker),
+            id: WorkerId(WORKERS.fetch_add(1, Ordering::Relaxed)),
+            lifeline: None,
             listeners: HashMap::new(),
             region,
             dir,
             fresh: true,
         };
-        boss.say(
-            &ToWorker::Hello(HelloWorker { worker: WorkerId(1), version: "t".to_owned() }),
-            &[],
-        );
+        boss.say(&ToWorker::Hello(HelloWorker { worker: boss.id, version: "t".to_owned() }), &[]);
         let hello = boss.hear();
         assert!(matches!(hello, ToSupervisor::Hello(_)), "{hello:?}");
         boss
@@ -111,7 +171,7 @@ impl Boss {
     pub(super) fn hear(&mut self) -> ToSupervisor {
         loop {
             match self.hear_anything() {
-                Some((ToSupervisor::Pong(_), _)) => {}
+                Some((ToSupervisor::Pong(_) | ToSupervisor::Lifeline, _)) => {}
                 Some((message, _)) => return message,
                 None => panic!("the worker has closed its end"),
             }
@@ -124,7 +184,12 @@ impl Boss {
             tokio::time::timeout(PATIENCE, self.end.recv()).await.expect("an answer in time")
         });
         match received {
-            Ok(received) => Some((received.message, received.transaction)),
+            Ok(Received { message, fds, transaction }) => {
+                if message == ToSupervisor::Lifeline {
+                    self.lifeline = Some(fds.try_into().unwrap());
+                }
+                Some((message, transaction))
+            }
             Err(RecvError::Closed) => None,
             Err(error) => panic!("{error}"),
         }
@@ -246,13 +311,32 @@ impl Boss {
 
     /// Waits for the worker's end; whether its exit code was 0.
     pub(super) fn ended(mut self) -> bool {
-        let worker = self.worker.take().unwrap();
-        worker.join().unwrap() == std::process::ExitCode::SUCCESS
+        self.worker.take().unwrap().ended()
+    }
+
+    /// Kills a worker that is a process; what it left.
+    pub(super) fn kill(mut self) -> (WorkerId, [OwnedFd; 2]) {
+        match self.worker.take() {
+            Some(Running::Process(mut process)) => process.kill(),
+            Some(Running::Thread(_)) | None => panic!("no process"),
+        }
+        (self.id, self.lifeline.take().unwrap())
+    }
+
+    /// Stops a worker that is a process where it is.
+    pub(super) fn freeze(&self) {
+        match &self.worker {
+            Some(Running::Process(process)) => process.stop(),
+            Some(Running::Thread(_)) | None => panic!("no process"),
+        }
     }
 
     /// Goes away without a word; the worker is left to itself.
-    pub(super) fn vanish(mut self) -> JoinHandle<std::process::ExitCode> {
-        self.worker.take().unwrap()
+    pub(super) fn vanish(mut self) -> JoinHandle<ExitCode> {
+        match self.worker.take() {
+            Some(Running::Thread(thread)) => thread,
+            Some(Running::Process(_)) | None => panic!("no thread"),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A process that keeps the worker's connections open when the worker is killed.
 //!
-//! Before it starts a thread, the worker makes one child with `clone(CLONE_FILES)` and without
+//! At its start the worker makes one child with `clone(CLONE_FILES)` and without
 //! `CLONE_VM`: it shares the worker's descriptor *table*, not its memory. So it holds every
 //! descriptor the worker ever opens, at no cost a connection, and `close()` in the worker stays
 //! a real close, because there is only one reference. Why not copies of each connection in the
@@ -13,7 +13,8 @@
 //! # When it ends
 //! * Told to, by the successor or by the worker ([`Keeper::dismiss`]).
 //! * The worker is dead and nobody has asked anything for [`PATIENCE`].
-//! * The worker is dead and nobody holds the other end any more.
+//! * The worker is dead and nobody holds the other end any more. What the worker itself had not
+//!   handed over yet does not count: the child closes it.
 //!
 //! In the last two cases it resets every TCP connection in the table first: their peers must
 //! not take the kernel's FIN for an orderly end. While the worker lives it touches nothing, and
@@ -32,7 +33,9 @@
 //! # Limits
 //! After the copy only system calls are made, on the copy's stack: no allocation, no lock, no
 //! panic. Its memory is what the worker had touched when it was made, shared until the worker
-//! writes to it. Made early, that is little.
+//! writes to it. Made early, that is little. Made late (for a supervisor that adopts the worker)
+//! it is as sound, for the same reason: no lock that another thread may have held is ever taken.
+//! Then the child keeps whatever the worker has in memory at that moment.
 #![allow(unsafe_code)]
 
 mod calls;
@@ -66,6 +69,15 @@ pub struct Keeper {
     pid: Pid,
     /// Not owned: it is the child's, and closing it would end the child's usefulness.
     socket: RawFd,
+    /// The same with its pidfd of this process.
+    worker: RawFd,
+    cookie: u64,
+}
+
+/// The end of its socket that is to go to the supervisor.
+#[derive(Debug, Clone, Copy)]
+struct OtherEnd {
+    number: RawFd,
     cookie: u64,
 }
 
@@ -73,8 +85,8 @@ impl Keeper {
     /// Makes the child; returns the handle and the other end of its socket, which goes to the
     /// supervisor and must not stay open in the worker.
     ///
-    /// To be called before the process starts a thread, and after it has raised its limit of
-    /// descriptors.
+    /// To be called after the process has raised its limit of descriptors; best before it starts
+    /// a thread, see the module's limits.
     ///
     /// # Errors
     /// What `socketpair`, `pidfd_open` and `clone` report: the worker can do without.
@@ -86,6 +98,8 @@ impl Keeper {
         let socket = raise(&near, base)?;
         drop(near);
         let cookie = socket2::SockRef::from(&socket).cookie()?;
+        let other_end =
+            OtherEnd { number: far.as_raw_fd(), cookie: socket2::SockRef::from(&far).cookie()? };
         let worker = raise(&worker, base)?;
         let (socket, worker) = (socket.into_raw_fd(), worker.into_raw_fd());
         // The child keeps all signals blocked: TERM, INT and HUP are meant for the worker.
@@ -95,8 +109,8 @@ impl Keeper {
             before.thread_set_mask()?;
         }
         match cloned {
-            Ok(None) => child::run(socket, worker),
-            Ok(Some(pid)) => Ok((Self { pid: Pid::from_raw(pid), socket, cookie }, far)),
+            Ok(None) => child::run(socket, worker, other_end),
+            Ok(Some(pid)) => Ok((Self { pid: Pid::from_raw(pid), socket, worker, cookie }, far)),
             Err(error) => {
                 calls::close(socket);
                 calls::close(worker);
@@ -117,7 +131,7 @@ impl Keeper {
         calls::cookie(self.socket) == Some(self.cookie)
     }
 
-    /// Ends the child: this process ends in order and has no connection left.
+    /// Ends the child: this process ends in order and has no connection left, or has another one.
     ///
     /// # Errors
     /// What `kill` and `waitpid` report; a child that is gone already is none.
@@ -128,11 +142,15 @@ impl Keeper {
         }
         loop {
             match waitpid(self.pid, None) {
-                Ok(_) | Err(Errno::ECHILD) => return Ok(()),
+                Ok(_) | Err(Errno::ECHILD) => break,
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+        // Nobody uses them any more, and a worker that lives on would keep them for ever.
+        calls::close(self.socket);
+        calls::close(self.worker);
+        Ok(())
     }
 }
 

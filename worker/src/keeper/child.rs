@@ -4,6 +4,7 @@ use std::os::fd::RawFd;
 
 use baton_handoff::keeper::{AnswerBuffer, Asked, MAX_NUMBERS, MAX_QUESTION, Numbers, Question};
 
+use super::OtherEnd;
 use super::calls::{self, Woken};
 use super::watch::{Next, Watch};
 
@@ -17,10 +18,11 @@ impl Drop for NoWayBack {
 }
 
 /// Lives the child's life. `worker` is a pidfd.
-pub(super) fn run(socket: RawFd, worker: RawFd) -> ! {
+pub(super) fn run(socket: RawFd, worker: RawFd, other_end: OtherEnd) -> ! {
     let _end = NoWayBack;
     calls::name(c"baton-keeper");
-    let mut keeper = Child { socket, worker, watch: Watch::new(), answer: AnswerBuffer::new() };
+    let (watch, answer) = (Watch::new(), AnswerBuffer::new());
+    let mut keeper = Child { socket, worker, other_end, watch, answer };
     while keeper.turn() {}
     calls::exit(0)
 }
@@ -28,6 +30,7 @@ pub(super) fn run(socket: RawFd, worker: RawFd) -> ! {
 struct Child {
     socket: RawFd,
     worker: RawFd,
+    other_end: OtherEnd,
     watch: Watch,
     answer: AnswerBuffer,
 }
@@ -48,8 +51,18 @@ impl Child {
         let Woken { readable, exited } = calls::wait(socket, worker, limit);
         if exited {
             self.watch.worker_died(calls::now_ms());
+            self.let_go();
         }
         if readable { self.hear() } else { true }
+    }
+
+    /// Closes the other end where the worker died with it: as long as it is open here, nobody
+    /// else's going is ever noticed.
+    fn let_go(&self) {
+        let OtherEnd { number, cookie } = self.other_end;
+        if calls::cookie(number) == Some(cookie) {
+            calls::close(number);
+        }
     }
 
     fn hear(&mut self) -> bool {

@@ -18,7 +18,8 @@ use crate::net::testing::PATIENCE;
 #[test]
 #[ignore = "child process of other tests"]
 fn worker() {
-    let (keeper, far) = Keeper::start().unwrap();
+    let (mut keeper, far) = Keeper::start().unwrap();
+    let mut kept = Vec::new();
     let line = Line::to_parent();
     line.say(&keeper.pid().to_string(), &[far.as_fd()]);
     drop(far);
@@ -36,6 +37,20 @@ fn worker() {
             "close" => {
                 streams.clear();
                 line.say("closed", &[]);
+            }
+            "another" => {
+                let (keeper, far) = Keeper::start().unwrap();
+                line.say(&keeper.pid().to_string(), &[]);
+                kept.push(far);
+            }
+            "renew" => {
+                let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+                let before = open();
+                let (fresh, far) = Keeper::start().unwrap();
+                std::mem::replace(&mut keeper, fresh).dismiss().unwrap();
+                line.say(&keeper.pid().to_string(), &[far.as_fd()]);
+                drop(far);
+                assert_eq!(open(), before);
             }
             "dismiss" => {
                 assert!(keeper.is_intact());
@@ -223,6 +238,36 @@ fn with_worker_and_supervisor_gone_every_connection_is_reset() {
     worker.kill();
     assert_eq!(kind_of_read(&near), Err(ErrorKind::ConnectionReset));
     assert_eq!(reap(keeper), WaitStatus::Exited(keeper, 0));
+}
+
+#[test]
+fn a_keeper_that_nobody_else_knows_of_ends_with_its_worker() {
+    let mut bench = Bench::new();
+    let keeper = Pid::from_raw(bench.worker.line.ask("another").parse().unwrap());
+    let begun = Instant::now();
+    bench.worker.kill();
+    reap(keeper);
+    assert!(begun.elapsed() < super::PATIENCE, "it waited for whoever might come");
+}
+
+#[test]
+fn a_keeper_that_is_made_late_takes_the_place_of_the_first() {
+    let mut bench = Bench::new();
+    let (number, far) = bench.connect();
+    bench.worker.line.say("renew", &[]);
+    let (pid, mut fds) = bench.worker.line.hear().unwrap();
+    bench.keeper = Pid::from_raw(pid.parse().unwrap());
+    bench.socket = fds.remove(0);
+    bench.worker.kill();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = bench.client();
+        let held = client.list().await.unwrap();
+        assert!(held.iter().any(|held| held.number == number));
+        client.exit().await.unwrap();
+    });
+    reap(bench.keeper);
+    drop(far);
 }
 
 #[test]

@@ -10,7 +10,7 @@ fail() {
 
 # Asks until the command succeeds; a phase that never comes ends the scenario.
 until_ok() {
-  for _ in $(seq 600); do
+  for _ in $(seq 2400); do
     "$@" >/dev/null 2>&1 && return 0
     sleep 0.05
   done
@@ -36,7 +36,7 @@ status() { baton status --runtime-dir /run/baton --json; }
 field() { status | python3 -c "import json,sys; s=json.load(sys.stdin); print($1)"; }
 serving() { field "[w['pid'] for w in s['workers'] if w['role']=='serving'][0]"; }
 main_pid() { systemctl show -p MainPID --value baton.service; }
-served() { curl -sf -o /dev/null --max-time 5 http://127.0.0.1/; }
+served() { curl -sf -o /dev/null --max-time 30 http://127.0.0.1/; }
 accepted() {
   baton metrics --runtime-dir /run/baton |
     awk '/^baton_connections_accepted_total/ { n += $NF } END { print n + 0 }'

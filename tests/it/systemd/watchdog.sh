@@ -1,6 +1,6 @@
 source "$ROOT/tests/it/systemd/common.sh"
 
-drop_in fast '[Service]' WatchdogSec=1s '[Unit]' StartLimitIntervalSec=0
+drop_in fast '[Service]' WatchdogSec=5s '[Unit]' StartLimitIntervalSec=0
 systemctl start baton.service || fail "start"
 served || fail "not serving"
 

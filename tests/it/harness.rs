@@ -16,7 +16,7 @@ mod wait;
 pub(crate) use address::Loopback;
 pub(crate) use client::{converse, deliver, hear};
 pub(crate) use delaynet::DelayNet;
-pub(crate) use echo::{Echo, Parked, faulty};
+pub(crate) use echo::{Echo, Parked, copy_program, faulty};
 pub(crate) use hello::{Hello, records};
 pub(crate) use instance::{Instance, Outcome, baton};
 pub(crate) use load::{Storm, StormReport, Streams};

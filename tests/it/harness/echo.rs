@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -59,9 +60,13 @@ pub(crate) fn faulty(scratch: &Scratch, manner: &str) -> String {
     let source = built.parent().unwrap().parent().unwrap().join("examples/faulty_baton");
     assert!(source.exists(), "not built: run `cargo build --examples` (`cargo test` does)");
     let copy = scratch.path().join(manner);
-    // By a process of its own: one that a neighbouring test is just starting would hold a copy of
-    // our descriptor, and what is open for writing cannot be run.
-    let copied = Command::new("cp").arg(&source).arg(&copy).status().unwrap();
-    assert!(copied.success());
+    copy_program(&source, &copy);
     copy.display().to_string()
+}
+
+/// Copies a program that is to be run. By a process of its own: one that a neighbouring test is
+/// just starting would hold a copy of our descriptor, and what is open for writing cannot be run.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success(), "cannot copy {} to {}", from.display(), to.display());
 }

@@ -12,7 +12,7 @@ use super::family::{strike, wait_stopped};
 use super::part::Kind;
 use super::setting::{Place, Setting};
 use super::verdict::Allowed;
-use crate::harness::{Echo, Parked, faulty, until};
+use crate::harness::{Echo, Parked, copy_program, faulty, until};
 
 #[test]
 fn a_thousand_connections_that_wait_while_no_worker_runs_are_served() {
@@ -89,7 +89,7 @@ impl Harm {
 fn copies(setting: &Setting<'_>) -> (PathBuf, PathBuf) {
     let scratch = setting.instance.scratch();
     let copy = scratch.path().join("baton-new");
-    std::fs::copy(env!("CARGO_BIN_EXE_baton"), &copy).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_baton")), &copy);
     (copy, faulty(scratch, "exit-1").into())
 }
 

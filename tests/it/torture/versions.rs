@@ -1,18 +1,18 @@
 //! Older and newer protocols: what this tree speaks, made to speak something else by the name of
 //! its file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use super::part::Kind;
 use super::setting::{Place, Setting};
 use super::verdict::Allowed;
-use crate::harness::Scratch;
+use crate::harness::{Scratch, copy_program};
 
 fn speaking(scratch: &Scratch, range: &str) -> PathBuf {
     let copy = scratch.path().join(format!("baton.speaks-{range}"));
-    std::fs::copy(env!("CARGO_BIN_EXE_baton"), &copy).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_baton")), &copy);
     copy
 }
 

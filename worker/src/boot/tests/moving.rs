@@ -242,8 +242,9 @@ fn silence_before_a_move_counts_after_it() {
     }
     new.quiesce();
     let mut client = TcpStream::connect(address).unwrap();
-    echoed(&mut client, b"once");
+    // Before the last byte: what is told after it may be told late.
     let begun = std::time::Instant::now();
+    echoed(&mut client, b"once");
     // It is moved to and fro all the time, and no move makes it younger.
     client.set_nonblocking(true).unwrap();
     loop {

@@ -13,6 +13,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -121,7 +122,14 @@ pub fn flush() {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    let mut options = OpenOptions::new();
+    options.create(true).append(true);
+    // Opened for writing alone, a FIFO that nobody reads would have us wait for a reader. One that
+    // reads comes and goes as it likes; the sink's thread waits for it, and nobody else.
+    if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
+        options.read(true);
+    }
+    options.open(path)
 }
 
 fn filter(level: model::Level) -> LevelFilter {
@@ -130,5 +138,30 @@ fn filter(level: model::Level) -> LevelFilter {
         model::Level::Info => LevelFilter::INFO,
         model::Level::Warn => LevelFilter::WARN,
         model::Level::Error => LevelFilter::ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_fifo_that_nobody_reads_is_opened_and_keeps_its_lines_for_who_comes() {
+        let path = std::env::temp_dir().join(format!("baton-fifo-{}", std::process::id()));
+        let _former = std::fs::remove_file(&path);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let mut written = open(&path).unwrap();
+        written.write_all(b"a line").unwrap();
+        let mut line = [0; 6];
+        let mut reader = File::open(&path).unwrap();
+        reader.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"a line");
+        // A reader that has gone leaves no broken pipe behind.
+        drop(reader);
+        written.write_all(b"another").unwrap();
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! A log that is not read: costs lines, and nothing else.
 
-use std::io::{PipeReader, Read as _, pipe};
+use std::io::{BufRead as _, BufReader, PipeReader, Read as _, pipe};
 use std::net::SocketAddr;
 
 use nix::fcntl::{FcntlArg, fcntl};
@@ -63,4 +63,28 @@ fn a_log_reader_that_is_gone_stops_nothing() {
     let (instance, entry, _upstream, reader) = setting();
     drop(reader);
     live(instance, entry);
+}
+
+#[test]
+fn a_log_file_that_is_a_fifo_holds_nothing_up() {
+    let scratch = Scratch::new();
+    let fifo = scratch.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let loopback = Loopback::unique();
+    let upstream = Upstream::echo(loopback.next());
+    let entry = loopback.next();
+    let config = json!({
+        "log": { "path": fifo },
+        "supervisor": { "watch": "0s" },
+        "rules": [{ "name": "echo", "listen": entry.to_string(), "mode": "normal",
+                    "targets": [{ "address": upstream.address().to_string() }] }]
+    });
+    let instance = Instance::launch_in(scratch, &config, baton());
+    instance.wait_serving();
+    instance.expect_ok(&["upgrade"]);
+    instance.expect_ok(&["reload"]);
+    // What was written before somebody reads is there for who comes.
+    let mut lines = BufReader::new(std::fs::File::open(&fifo).unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("serving")));
+    instance.stop();
 }

@@ -6,8 +6,10 @@
 //!
 //! Limits: loopback peers only, [`MAX_CONNECTIONS`] at a time, one request a connection,
 //! [`TIME_LIMIT`] for all of it. A client that is slow takes one place for that long and nothing
-//! else.
+//! else; where every place is taken, the longest silent client loses its own.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -20,7 +22,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::task::{AbortHandle, JoinHandle, spawn_local};
 
 mod answer;
 
@@ -57,17 +59,40 @@ impl AdminServer {
     }
 }
 
+/// A client that has a place.
+struct Client {
+    serving: AbortHandle,
+    /// Its request has come.
+    asked: Rc<Cell<bool>>,
+}
+
+/// Ends the longest silent of the clients, the oldest of which come first.
+fn make_room(clients: &VecDeque<Client>) {
+    if let Some(silent) = clients.iter().find(|client| !client.asked.get()) {
+        tracing::debug!("an admin client that says nothing makes room");
+        silent.serving.abort();
+    }
+}
+
 async fn accept(listener: TcpListener, answers: Answers) {
     let answers = Rc::new(answers);
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut clients = VecDeque::<Client>::new();
     loop {
+        clients.retain(|client| !client.serving.is_finished());
+        if places.available_permits() == 0 {
+            make_room(&clients);
+        }
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             // The semaphore is never closed.
             return;
         };
         match listener.accept().await {
             Ok((stream, peer)) if is_local(peer) => {
-                spawn_local(serve(stream, Rc::clone(&answers), place));
+                let asked = Rc::default();
+                let serving = serve(stream, Rc::clone(&answers), place, Rc::clone(&asked));
+                let serving = spawn_local(serving).abort_handle();
+                clients.push_back(Client { serving, asked });
             }
             // Closed without a word, like any client that is not let in.
             Ok(_) => {}
@@ -83,10 +108,16 @@ fn is_local(peer: SocketAddr) -> bool {
     peer.ip().to_canonical().is_loopback()
 }
 
-async fn serve(stream: TcpStream, answers: Rc<Answers>, place: OwnedSemaphorePermit) {
+async fn serve(
+    stream: TcpStream,
+    answers: Rc<Answers>,
+    place: OwnedSemaphorePermit,
+    asked: Rc<Cell<bool>>,
+) {
     // Held until the answer has left, not just until it was made: a slow reader counts.
     let scrape = Rc::default();
     let service = service_fn(|request| {
+        asked.set(true);
         let response = answers.answer(request.method(), request.uri().path(), &scrape);
         async move { response }
     });

@@ -81,12 +81,28 @@ fn a_client_that_closes_its_side_still_gets_the_whole_answer() {
 fn silent_clients_do_not_keep_others_from_being_served() {
     let answer = with_server(|address| {
         let silent: Vec<_> =
-            (0..MAX_CONNECTIONS / 2).map(|_| StdStream::connect(address).unwrap()).collect();
+            (0..3 * MAX_CONNECTIONS).map(|_| StdStream::connect(address).unwrap()).collect();
         let answer = ask(address, "GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n");
         drop(silent);
         answer
     });
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+}
+
+#[test]
+fn the_longest_silent_client_makes_room_and_one_that_asked_never() {
+    let runtime = Builder::new_current_thread().build_local(LocalOptions::default()).unwrap();
+    runtime.block_on(async {
+        let client = |asked: bool| Client {
+            serving: spawn_local(std::future::pending::<()>()).abort_handle(),
+            asked: Rc::new(Cell::new(asked)),
+        };
+        let clients: VecDeque<_> = [true, false, false].map(client).into();
+        make_room(&clients);
+        tokio::task::yield_now().await;
+        let ended: Vec<_> = clients.iter().map(|client| client.serving.is_finished()).collect();
+        assert_eq!(ended, [false, true, false]);
+    });
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod execute;
 mod launch;
 mod lifeline;
 mod meters;
+mod presence;
 mod programs;
 mod questions;
 mod rate;
@@ -150,6 +151,8 @@ struct Driver<L> {
     underway: Underway,
     callers: Underway,
     exit: Option<(u8, Vec<String>)>,
+    /// Why the control socket, which was removed, cannot be put back.
+    absence: Option<String>,
     /// A reload, or a worker that is gone, may have left series in the region that no longer count.
     unswept: bool,
 }
@@ -222,6 +225,8 @@ enum Happened {
     Moment,
     Event(Event),
     Watchdog,
+    /// Time to see whether the instance can be found.
+    Look,
     Deadline,
 }
 
@@ -293,6 +298,7 @@ impl<L: Launch> Driver<L> {
             underway: Underway::default(),
             callers: Underway::default(),
             exit: None,
+            absence: None,
             unswept: false,
         })
     }
@@ -300,7 +306,7 @@ impl<L: Launch> Driver<L> {
     async fn run(
         mut self,
         first: Event,
-        control: ControlSocket,
+        mut control: ControlSocket,
         mut signals: Option<Signals>,
     ) -> Result<ExitCode, StartError> {
         let (requests, mut asked) = mpsc::channel(REQUESTS);
@@ -312,6 +318,8 @@ impl<L: Launch> Driver<L> {
             watchdog.set_missed_tick_behavior(MissedTickBehavior::Delay);
             watchdog
         });
+        let mut look = interval(presence::INTERVAL);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.take(first);
         let (code, problems) = loop {
             if let Some(exit) = self.exit.take() {
@@ -333,8 +341,15 @@ impl<L: Launch> Driver<L> {
                 Some(event) = self.waiting.recv() => Happened::Event(event),
                 () = replace::moment(&mut self.replacement, &underway, &callers) => Happened::Moment,
                 () = tick(&mut watchdog) => Happened::Watchdog,
+                _ = look.tick() => Happened::Look,
                 () = at(self.clock, deadline) => Happened::Deadline,
             };
+            if let Happened::Look = happened
+                && !self.is_present(&control)
+            {
+                end(server.take()).await;
+                self.return_to(&mut control);
+            }
             self.happened(happened);
         };
         drop(asked);
@@ -380,6 +395,7 @@ impl<L: Launch> Driver<L> {
                 }
             }
             Happened::Moment => self.reap(),
+            Happened::Look => {}
             Happened::Watchdog => self.notifier.alive(),
             Happened::Deadline => self.take(Event::Tick),
         }

@@ -127,6 +127,23 @@ impl RuntimeDir {
         Self { path, lock: lock.into() }
     }
 
+    /// Makes sure that a process that looks for the directory finds it locked by us: as it is, or
+    /// made and locked anew where it was removed. Whether it was.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open); another instance may have taken its place. Nothing has changed.
+    pub(crate) fn restore(&self) -> Result<Option<Self>, RuntimeDirError> {
+        let which = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        let ours = self.lock.metadata().map(which);
+        let there = fs::symlink_metadata(self.path.join(LOCK_FILE)).map(which);
+        if let (Ok(ours), Ok(there)) = (ours, there)
+            && ours == there
+        {
+            return Ok(None);
+        }
+        Self::open(&self.path).map(Some)
+    }
+
     /// The locked file.
     pub(crate) fn lock(&self) -> BorrowedFd<'_> {
         self.lock.as_fd()
@@ -230,6 +247,19 @@ mod tests {
             assert!(start.elapsed().as_secs() < 60, "{error}");
             std::thread::yield_now();
         }
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_was_removed_is_locked_anew_unless_another_instance_has_it() {
+        let path = scratch("gone");
+        let first = RuntimeDir::open(&path).unwrap();
+        assert!(first.restore().unwrap().is_none());
+        fs::remove_dir_all(&path).unwrap();
+        let second = first.restore().unwrap().expect("it was removed");
+        assert!(second.restore().unwrap().is_none());
+        assert!(matches!(first.restore(), Err(RuntimeDirError::Locked { .. })));
+        drop(second);
         fs::remove_dir_all(&path).unwrap();
     }
 

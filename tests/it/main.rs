@@ -22,6 +22,7 @@ mod cli;
 mod clients;
 mod conformance;
 mod container;
+mod control;
 mod crash;
 mod databases;
 mod dependencies;

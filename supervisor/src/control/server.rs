@@ -1,21 +1,21 @@
 //! The supervisor's end: accepts local clients of the same user (or root) and turns their lines
-//! into requests for the driver. A client that is silent, slow or talks nonsense costs one of a
-//! bounded number of places for a bounded time.
+//! into requests for the driver. A client that is slow or talks nonsense costs one of a bounded
+//! number of places for a bounded time; one that is silent costs nobody else anything.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::Uid;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 
+use super::places::{Asked, Places};
 use super::protocol::{Done, REQUEST_MAX, Request, Response};
 use crate::underway::{Hold, Underway};
 
@@ -101,7 +101,17 @@ pub(crate) struct Desk {
 pub(crate) struct ControlSocket {
     listener: Rc<UnixListener>,
     path: PathBuf,
-    places: Arc<Semaphore>,
+    /// What is there by that name; unknown where nothing was.
+    file: Option<FileId>,
+    places: Rc<Places>,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+fn file_at(path: &Path) -> Option<FileId> {
+    let meta = std::fs::symlink_metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
 }
 
 impl ControlSocket {
@@ -111,14 +121,23 @@ impl ControlSocket {
     /// # Errors
     /// What the system said.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
-        match std::fs::remove_file(path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        let listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
-        Ok(Self::of(listener, path))
+        Ok(Self::of(listen(path)?, path))
+    }
+
+    /// Binds its path anew, as in [`bind`](Self::bind). Clients that wait at the former socket are
+    /// lost with it; conversations that have begun go on.
+    ///
+    /// # Errors
+    /// What the system said; everything is as before.
+    pub(crate) fn rebind(&mut self) -> io::Result<()> {
+        self.listener = Rc::new(listen(&self.path)?);
+        self.file = file_at(&self.path);
+        Ok(())
+    }
+
+    /// Whether clients that look for it still find it.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.file.is_some() && file_at(&self.path) == self.file
     }
 
     /// Goes on with the socket of a former image of this process.
@@ -130,14 +149,15 @@ impl ControlSocket {
     }
 
     fn of(listener: UnixListener, path: &Path) -> Self {
-        let places = Arc::new(Semaphore::new(CLIENTS));
-        Self { listener: Rc::new(listener), path: path.into(), places }
+        let places = Rc::new(Places::new(CLIENTS));
+        let file = file_at(path);
+        Self { listener: Rc::new(listener), path: path.into(), file, places }
     }
 
     /// Serves clients until it is dropped; must run on a local task set. Dropping it leaves the
     /// conversations that have begun to their end, and new clients in the socket's queue.
     pub(crate) fn serve(&self, desk: Desk) -> impl Future<Output = ()> + 'static {
-        accept(Rc::clone(&self.listener), Arc::clone(&self.places), desk)
+        accept(Rc::clone(&self.listener), Rc::clone(&self.places), desk)
     }
 }
 
@@ -149,23 +169,37 @@ impl AsFd for ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
+        // Somebody else's, where ours was removed before.
+        if !self.is_in_place() {
+            return;
+        }
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::debug!(%error, "control socket: remove");
         }
     }
 }
 
-async fn accept(listener: Rc<UnixListener>, places: Arc<Semaphore>, desk: Desk) {
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    match std::fs::remove_file(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
+    Ok(listener)
+}
+
+async fn accept(listener: Rc<UnixListener>, places: Rc<Places>, desk: Desk) {
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Some(place) = places.wait().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let (desk, caller) = (desk.clone(), desk.callers.hold());
-                spawn_local(async move {
-                    if let Err(error) = converse(stream, desk, caller).await {
+                places.occupy(place, |asked| async move {
+                    if let Err(error) = converse(stream, desk, caller, asked).await {
                         tracing::debug!(%error, "control client");
                     }
-                    drop(place);
                 });
             }
             Err(error) => {
@@ -176,7 +210,7 @@ async fn accept(listener: Rc<UnixListener>, places: Arc<Semaphore>, desk: Desk) 
     }
 }
 
-async fn converse(stream: UnixStream, desk: Desk, caller: Hold) -> io::Result<()> {
+async fn converse(stream: UnixStream, desk: Desk, caller: Hold, asked: Asked) -> io::Result<()> {
     let peer = stream.peer_cred()?.uid();
     if peer != 0 && peer != Uid::effective().as_raw() {
         tracing::warn!(uid = peer, "control socket: refused a client of another user");
@@ -188,6 +222,7 @@ async fn converse(stream: UnixStream, desk: Desk, caller: Hold) -> io::Result<()
     let limit = u64::try_from(REQUEST_MAX).unwrap_or(u64::MAX);
     let mut reader = BufReader::new(reader).take(limit);
     within(reader.read_line(&mut line)).await?;
+    asked.set(true);
     let request = match serde_json::from_str(&line) {
         Ok(request) => request,
         Err(error) => {

@@ -30,7 +30,7 @@ mod series;
 
 pub(crate) use routing::{Path, Routing, with_port};
 pub(crate) use rule::{Content, Rule, Surroundings};
-pub(crate) use series::RuleSeries;
+pub(crate) use series::{RefreshSeries, RuleSeries};
 
 /// The position of a rule in its generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,20 +26,21 @@ use socket2::SockRef;
 use tokio::task::spawn_local;
 
 use crate::accept::admission::Refusal;
-use crate::classify::proxy_header::{self, Encoded, Header};
+use crate::classify::proxy_header::{self, Header};
 use crate::classify::{Decision, Progress, Reason, Window};
 use crate::dial::{self, Stopped};
-use crate::flow::{ClientAddr, GiveUp, Moment, OriginalDst, Verdict};
-use crate::generation::{Path, Permit, Routing, Rule};
+use crate::flow::{ClientAddr, GiveUp, OriginalDst, Verdict};
+use crate::generation::{Path, Permit, Rule};
 use crate::net::{self, Socket};
 use crate::relay::{COPY_BUFFER, Control, RelayContext};
 use crate::route::NoRoute;
-use crate::select::{Affinity, RefreshTicket, Selector};
+use crate::select::Affinity;
 use crate::shard::{Accepted, Listed, Shard};
 
 mod account;
 mod client;
 mod dialling;
+mod refresh;
 mod relayed;
 mod seat;
 
@@ -47,6 +48,7 @@ pub(crate) use account::Account;
 pub(crate) use client::Client;
 use client::Filled;
 use dialling::Counted;
+use refresh::refresh;
 use relayed::{Away, Relayed, Start};
 pub(crate) use relayed::{Fate, Guest, Lifted};
 
@@ -216,7 +218,8 @@ async fn pair(
     let now = net::now();
     if let Some(ticket) = machine.take_refresh() {
         let header = rule.header.map(proxy_header::encode_unknown);
-        spawn_local(refresh(ticket, Arc::clone(&routing), verdict, header, now));
+        let told = series.refreshes();
+        spawn_local(refresh(ticket, Arc::clone(&routing), verdict, header, told));
     }
     let took = now.since(begun);
     series.decided(machine.notes(), dialled.is_ok().then_some(took));
@@ -324,26 +327,6 @@ fn local(client: &Client) -> OriginalDst {
         .and_then(|address| address.as_socket());
     // An accepted TCP socket has an address; a client that is gone needs none.
     OriginalDst::folded(address.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()))
-}
-
-/// Races the best two in the background, so that the cached winner stays a good one. The socket
-/// that wins has no client and is closed.
-async fn refresh(
-    ticket: RefreshTicket,
-    routing: Arc<Routing>,
-    verdict: Verdict,
-    header: Option<Encoded>,
-    now: Moment,
-) {
-    // A rule that had a candidate a moment ago; when it has none now, the cache may go stale.
-    let Ok(candidates) = routing.router.candidates(&verdict, &routing.lines, now) else { return };
-    let mut machine = Selector::refresh(ticket, &routing.lines, candidates);
-    let preparation = header.as_ref().map(AsRef::as_ref).unwrap_or_default();
-    let path = Path { routing: &routing, preparation, followed: false };
-    match dial::drive(&mut machine, &path, None).await {
-        Ok(upstream) => drop(upstream),
-        Err(stopped) => tracing::debug!(?stopped, "background race"),
-    }
 }
 
 #[cfg(test)]

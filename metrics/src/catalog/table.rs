@@ -23,6 +23,7 @@ const OUTCOME: Label = label(
     "`scheduled`, `launched`, `won`, `avoided`, `skipped_capacity`, `skipped_deadline`, \
      `no_candidate`",
 );
+const REFRESHED: Label = label("outcome", "`kept`, `replaced`, `failed`");
 const MOVED: Label = label("result", "`moved`, `kept`");
 const RECOVERED: Label = label(
     "result",
@@ -236,6 +237,8 @@ table! {
             "Connections that found a cached winner.";
         BOOST_CACHE_MISSES = "baton_boost_cache_misses_total", (counter), Number, [RULE],
             "Connections that had to race.";
+        BOOST_REFRESHES = "baton_boost_refreshes_total", (counter), Number, [RULE, REFRESHED],
+            "Background races for the cached winner's place; their dials are no clients'.";
         BOOST_HEDGE_EVENTS = "baton_boost_hedge_events_total", (counter), Number, [RULE, OUTCOME],
             "What became of backup dials.";
         BOOST_HEDGE_DELAY = "baton_boost_hedge_delay_seconds", (histogram LATENCY), Seconds, [RULE],

@@ -53,7 +53,19 @@ struct BoostSeries {
     hits: Counter,
     misses: Counter,
     decision: Histogram,
+    refreshes: RefreshSeries,
     hedge: Option<HedgeSeries>,
+}
+
+/// What became of background races.
+#[derive(Debug, Clone)]
+pub(crate) struct RefreshSeries {
+    /// The cached line won again.
+    pub(crate) kept: Counter,
+    /// Another one won.
+    pub(crate) replaced: Counter,
+    /// Nobody connected in time, or there was no place to dial.
+    pub(crate) failed: Counter,
 }
 
 #[derive(Debug)]
@@ -165,6 +177,11 @@ impl RuleSeries {
         }
     }
 
+    /// Where background races are counted, in the modes that have them.
+    pub(crate) fn refreshes(&self) -> Option<RefreshSeries> {
+        self.boost.as_ref().map(|boost| boost.refreshes.clone())
+    }
+
     /// The series of a target, by its position in the rule.
     pub(crate) fn target(&self, target: u16) -> &TargetSeries {
         &self.targets[usize::from(target)]
@@ -192,8 +209,18 @@ impl BoostSeries {
             hits: lane.counter(&catalog::BOOST_CACHE_HITS, &labels),
             misses: lane.counter(&catalog::BOOST_CACHE_MISSES, &labels),
             decision: lane.histogram(&catalog::BOOST_DECISION_DURATION, &labels),
+            refreshes: RefreshSeries::new(name, lane),
             hedge: hedged.then(|| HedgeSeries::new(name, lane)),
         })
+    }
+}
+
+impl RefreshSeries {
+    fn new(rule: &str, lane: &Lane) -> Self {
+        let race = |outcome| {
+            lane.counter(&catalog::BOOST_REFRESHES, &[("rule", rule), ("outcome", outcome)])
+        };
+        Self { kept: race("kept"), replaced: race("replaced"), failed: race("failed") }
     }
 }
 

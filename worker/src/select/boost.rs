@@ -122,7 +122,7 @@ impl Boost {
             return false;
         };
         if hit.stale && self.flights.candidates.len() > 1 {
-            self.refresh = RefreshTicket::take(&self.selector);
+            self.refresh = RefreshTicket::take(&self.selector, hit.line);
         }
         let hedging = if self.hedge.is_some() { Hedging::Waiting } else { Hedging::Off };
         self.phase = Phase::Warm { primary, hedging };

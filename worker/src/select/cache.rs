@@ -83,17 +83,24 @@ impl WinnerCache {
 #[must_use = "dropping the ticket lets another connection refresh"]
 pub struct RefreshTicket {
     pub(super) selector: Arc<Selector>,
+    cached: LineIndex,
 }
 
 impl RefreshTicket {
-    /// Takes the right, unless somebody has it.
-    pub(super) fn take(selector: &Arc<Selector>) -> Option<Self> {
+    /// Takes the right to look for a line better than `cached`, unless somebody has it.
+    pub(super) fn take(selector: &Arc<Selector>, cached: LineIndex) -> Option<Self> {
         let mut state = selector.winner.lock();
         if state.refreshing {
             return None;
         }
         state.refreshing = true;
-        Some(Self { selector: Arc::clone(selector) })
+        Some(Self { selector: Arc::clone(selector), cached })
+    }
+
+    /// The winner that was cached when it was taken.
+    #[must_use]
+    pub fn cached(&self) -> LineIndex {
+        self.cached
     }
 }
 

@@ -2,86 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::{DelayNet, Instance, Upstream, hear, until};
+use crate::harness::{SlowLines, Upstream, until};
 
 /// A line that loses to any other, by more than a busy machine may be late.
 const SLOW: &str = "rtt=4000";
 /// The time limit of rules whose dials are not meant to reach it.
 const LONG: u64 = 60_000;
 
-const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-
-/// A gateway with one rule over lines 1, 2, … of a network of its own.
-struct Setting {
-    instance: Instance,
-    entry: SocketAddr,
-    net: DelayNet,
-    _upstreams: Vec<Upstream>,
-}
-
-impl Setting {
-    fn start(test: &str, lines: &[&str], rule: Value) -> Option<Self> {
-        Self::with(test, lines, rule, Upstream::named)
-    }
-
-    fn with(
-        test: &str,
-        lines: &[&str],
-        mut rule: Value,
-        upstream: impl Fn(SocketAddr, &'static str) -> Upstream + Sync,
-    ) -> Option<Self> {
-        let count = u8::try_from(lines.len()).unwrap();
-        let net = DelayNet::start(test, count)?;
-        let addresses: Vec<_> = (1..=count).map(DelayNet::line).collect();
-        let upstreams = net.far(|| {
-            addresses.iter().zip(NAMES).map(|(&address, name)| upstream(address, name)).collect()
-        });
-        for (number, line) in (1..).zip(lines) {
-            net.set(&format!("{number} {line}"));
-        }
-        let entry: SocketAddr = ([127, 0, 0, 1], 10_000).into();
-        rule["name"] = json!("r");
-        rule["listen"] = json!(entry.to_string());
-        rule["targets"] =
-            addresses.iter().map(|address| json!({ "address": address.to_string() })).collect();
-        let instance = net.near(|| Instance::start(&json!({ "rules": [rule] })));
-        Some(Self { instance, entry, net, _upstreams: upstreams })
-    }
-
-    fn hear(&self) -> std::io::Result<String> {
-        self.net.near(|| hear(self.entry))
-    }
-
-    /// Hears `name`, and how long it took.
-    fn expect(&self, name: &str) -> Duration {
-        let start = Instant::now();
-        assert_eq!(self.hear().unwrap(), name);
-        start.elapsed()
-    }
-
-    fn attempts(&self, number: u8) -> f64 {
-        let target = format!("target=\"{}\"", DelayNet::line(number + 1));
-        self.instance.series("baton_dial_attempts_total", &target)
-    }
-
-    fn hedges(&self, outcome: &str) -> f64 {
-        let outcome = format!("outcome=\"{outcome}\"");
-        self.instance.series("baton_boost_hedge_events_total", &outcome)
-    }
-}
-
 #[test]
 fn a85_a86_a_cold_race_takes_the_faster_line_and_a_warm_cache_dials_it_alone() {
     let lines = [SLOW, "rtt=20", SLOW];
     let rule = json!({ "mode": "boost", "timeout": LONG });
-    let Some(setting) = Setting::start("a85_a86", &lines, rule) else { return };
+    let Some(setting) = SlowLines::start("a85_a86", &lines, rule) else { return };
     // In a row: the cache asks for another race when it is fifteen seconds old.
     for _ in 0..6 {
         setting.expect("b");
@@ -104,7 +43,7 @@ fn a85_a86_a_cold_race_takes_the_faster_line_and_a_warm_cache_dials_it_alone() {
 fn a88_b7_a_cached_line_that_refuses_is_replaced_within_the_connection() {
     let lines = ["rtt=10", SLOW];
     let rule = json!({ "mode": "boost", "timeout": LONG });
-    let Some(setting) = Setting::start("a88_b7", &lines, rule) else { return };
+    let Some(setting) = SlowLines::start("a88_b7", &lines, rule) else { return };
     setting.expect("a");
     setting.net.set("1 refuse=1");
     setting.net.set("2 rtt=60");
@@ -120,7 +59,7 @@ fn a88_b7_a_cached_line_that_refuses_is_replaced_within_the_connection() {
 fn b9_a_cached_line_that_falls_silent_leaves_time_for_the_others() {
     let lines = ["rtt=10", SLOW];
     let rule = json!({ "mode": "boost", "timeout": 16_000 });
-    let Some(setting) = Setting::start("b9_a_cached_line", &lines, rule) else { return };
+    let Some(setting) = SlowLines::start("b9_a_cached_line", &lines, rule) else { return };
     setting.expect("a");
     setting.net.set("1 blackhole=1");
     setting.net.set("2 rtt=60");
@@ -134,7 +73,7 @@ fn b9_a_cached_line_that_falls_silent_leaves_time_for_the_others() {
 fn b9_a_silent_first_target_leaves_time_for_the_second() {
     let lines = ["blackhole=1", "blackhole=1", "rtt=5"];
     let rule = json!({ "mode": "normal", "timeout": 15_000 });
-    let Some(setting) = Setting::start("b9_a_silent_first", &lines, rule) else { return };
+    let Some(setting) = SlowLines::start("b9_a_silent_first", &lines, rule) else { return };
     assert!(setting.expect("c") < Duration::from_secs(15));
     let failures = setting.instance.metric("baton_dial_failures_total");
     assert_eq!(failures, 2.0, "a silent line has failed");
@@ -146,7 +85,7 @@ fn a87_a94_a_hedge_wins_over_a_line_that_has_slowed_down() {
     let lines = ["rtt=10", SLOW];
     let hedge = json!({ "minDelay": 25, "maxDelay": 100 });
     let rule = json!({ "mode": "boost", "timeout": LONG, "hedge": hedge });
-    let Some(setting) = Setting::start("a87_a94", &lines, rule) else { return };
+    let Some(setting) = SlowLines::start("a87_a94", &lines, rule) else { return };
     setting.expect("a");
     setting.net.set("1 rtt=30000");
     setting.net.set("2 rtt=40");
@@ -165,7 +104,7 @@ fn a87_a92_a_primary_that_connects_in_time_needs_no_backup_however_silent_it_is(
     let hedge = json!({ "minDelay": 4500, "maxDelay": 5000 });
     let rule = json!({ "mode": "boost", "timeout": LONG, "hedge": hedge });
     let silent = |address, _| Upstream::echo(address);
-    let Some(setting) = Setting::with("a87_a92", &lines, rule, silent) else { return };
+    let Some(setting) = SlowLines::with("a87_a92", &lines, rule, silent) else { return };
     let connect = || setting.net.near(|| TcpStream::connect(setting.entry)).unwrap();
     let mut held = Vec::new();
     for number in 0..4_u8 {
@@ -185,7 +124,7 @@ fn a87_a92_a_primary_that_connects_in_time_needs_no_backup_however_silent_it_is(
 fn a85_a_lossy_line_loses_to_a_clean_one() {
     let lines = ["rtt=10 loss=100", "rtt=50"];
     let rule = json!({ "mode": "boost", "timeout": LONG });
-    let Some(setting) = Setting::start("a85_a_lossy_line", &lines, rule) else { return };
+    let Some(setting) = SlowLines::start("a85_a_lossy_line", &lines, rule) else { return };
     assert!(setting.expect("b") < Duration::from_millis(LONG));
     setting.net.set("1 loss=30");
     for _ in 0..5 {
@@ -199,7 +138,7 @@ fn b16_a_client_that_leaves_during_a_stuck_dial_takes_it_along() {
     for mode in ["normal", "boost", "forward"] {
         let lines = ["blackhole=1", "blackhole=1"];
         let rule = json!({ "mode": mode, "timeout": 300_000 });
-        let Some(setting) = Setting::start("b16_a_client_that_leaves", &lines, rule) else {
+        let Some(setting) = SlowLines::start("b16_a_client_that_leaves", &lines, rule) else {
             return;
         };
         let worker = setting.instance.serving();
@@ -249,7 +188,7 @@ fn c11_parallel_takes_whoever_connects_first_and_tells_the_others_nothing() {
             }
         })
     };
-    let Some(setting) = Setting::with("c11_parallel", &lines, rule, upstream) else { return };
+    let Some(setting) = SlowLines::with("c11_parallel", &lines, rule, upstream) else { return };
     for _ in 0..4 {
         let mut client = setting.net.near(|| TcpStream::connect(setting.entry)).unwrap();
         client.write_all(b"hello").unwrap();
@@ -270,7 +209,7 @@ fn c12_c13_parallel_contacts_as_many_as_it_may_in_turn() {
     let lines = ["rtt=20", SLOW, "rtt=20", SLOW];
     let rule = json!({ "mode": "forward", "timeout": LONG,
         "selector": { "strategy": "parallel", "maxParallel": 2, "parallelMode": "round" } });
-    let Some(setting) = Setting::start("c12_c13_parallel", &lines, rule) else { return };
+    let Some(setting) = SlowLines::start("c12_c13_parallel", &lines, rule) else { return };
     let attempts = || [0, 1, 2, 3].map(|number| setting.attempts(number));
     setting.expect("a");
     assert_eq!(attempts(), [1.0, 1.0, 0.0, 0.0]);
@@ -288,7 +227,7 @@ fn latency_turns_away_from_a_slow_line_and_from_one_that_fails_fast() {
         // No marks: the score alone keeps clients away.
         let rule = json!({ "mode": "forward", "timeout": LONG,
                     "selector": { "strategy": "latency", "maxFails": 1000 } });
-        let Some(setting) = Setting::start("latency_turns_away", &lines, rule) else { return };
+        let Some(setting) = SlowLines::start("latency_turns_away", &lines, rule) else { return };
         let count: u8 = 50;
         let mut shares = BTreeMap::new();
         for _ in 0..count {
@@ -301,7 +240,7 @@ fn latency_turns_away_from_a_slow_line_and_from_one_that_fails_fast() {
 }
 
 #[test]
-fn a80_hundreds_of_races_with_clients_that_leave_give_everything_back() {
+fn a80_two_thousand_races_with_clients_that_leave_give_everything_back() {
     let lines = ["rtt=6 jitter=4", "rtt=6 jitter=4"];
     let rule = json!({ "mode": "forward", "selector": { "strategy": "parallel" } });
     let strangers = Arc::new(AtomicU64::new(0));
@@ -316,23 +255,31 @@ fn a80_hundreds_of_races_with_clients_that_leave_give_everything_back() {
             }
         })
     };
-    let Some(setting) = Setting::with("a80_hundreds", &lines, rule, upstream) else { return };
+    let Some(setting) = SlowLines::with("a80_two_thousand", &lines, rule, upstream) else { return };
     let worker = setting.instance.serving();
     let descriptors = || std::fs::read_dir(format!("/proc/{worker}/fd")).unwrap().count();
     let before = descriptors();
-    let count: u64 = 500;
-    for number in 0..count {
-        let mut client = setting.net.near(|| TcpStream::connect(setting.entry)).unwrap();
-        if number % 2 == 0 {
+    let clients = 8;
+    let count: u64 = 2000;
+    let leave = |number: u64| {
+        let mut client = TcpStream::connect(setting.entry).unwrap();
+        if number.is_multiple_of(2) {
             let _gone = client.write_all(b"payload");
         }
         // Some leave before the dial, some during it, some after it.
         std::thread::park_timeout(Duration::from_millis(number % 12));
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             let socket = socket2::Socket::from(client);
             socket.set_linger(Some(Duration::ZERO)).unwrap();
         }
-    }
+    };
+    setting.net.near(|| {
+        std::thread::scope(|scope| {
+            for client in 0..clients {
+                scope.spawn(move || (client..count).step_by(8).for_each(leave));
+            }
+        });
+    });
     until("everything is given back", || {
         let active = setting.instance.metric("baton_connections_active");
         let total = setting.instance.metric("baton_connections_accepted_total");
@@ -350,7 +297,7 @@ fn a80_hundreds_of_races_with_clients_that_leave_give_everything_back() {
 fn b6_a_reload_keeps_the_cached_winner_of_a_rule_that_did_not_change() {
     let lines = [SLOW, "rtt=10"];
     let rule = json!({ "mode": "boost", "timeout": LONG });
-    let Some(setting) = Setting::start("b6", &lines, rule) else { return };
+    let Some(setting) = SlowLines::start("b6", &lines, rule) else { return };
     setting.expect("b");
     let mut config = setting.instance.config();
     config["rules"].as_array_mut().unwrap().push(json!({ "name": "other", "mode": "normal",

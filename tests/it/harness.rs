@@ -10,6 +10,7 @@ mod load;
 mod pattern;
 mod program;
 mod scratch;
+mod slow_lines;
 mod upstream;
 mod wait;
 
@@ -23,5 +24,6 @@ pub(crate) use load::{Storm, StormReport, Streams};
 pub(crate) use pattern::{Pattern, read_pattern, write_pattern};
 pub(crate) use program::{Program, certificate, find, missing};
 pub(crate) use scratch::Scratch;
+pub(crate) use slow_lines::SlowLines;
 pub(crate) use upstream::Upstream;
 pub(crate) use wait::{PATIENCE, until};

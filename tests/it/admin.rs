@@ -67,24 +67,70 @@ fn a116_to_a118_the_paths_answer_as_documented() {
 }
 
 #[test]
-fn a119_a_connection_shows_in_every_family_it_belongs_to() {
-    let (instance, entry, admin, upstream) = setting();
-    exchange(entry);
-    let target = upstream.address();
-    let wanted = [
-        r#"baton_connections_accepted_total{rule="r",mode="normal"} 1"#,
-        r#"baton_connections_active{rule="r",mode="normal"} 0"#,
-        &format!(r#"baton_dial_attempts_total{{rule="r",target="{target}"}} 1"#),
-        &format!(r#"baton_dial_success_total{{rule="r",target="{target}"}} 1"#),
-        r#"baton_relay_bytes_total{rule="r",direction="client_to_upstream"} 4"#,
-        r#"baton_relay_bytes_total{rule="r",direction="upstream_to_client"} 4"#,
-        r#"baton_relay_duration_seconds_count{rule="r"} 1"#,
-        "baton_routing_generation 1",
-    ];
-    until("every family has it", || {
-        let body = get(admin, "/metrics").body;
-        wanted.iter().all(|line| body.contains(line)).then_some(())
+fn a119_connections_relays_and_dials_are_counted_by_what_became_of_them() {
+    let loopback = Loopback::unique();
+    let echo = Upstream::echo(loopback.next());
+    // Half an answer, and then a reset.
+    let torn = Upstream::serve(loopback.next(), |mut stream| {
+        let _heard = stream.read(&mut [0; 4]);
+        let _told = stream.write_all(b"po");
+        let _reset = socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO));
     });
+    let dead = loopback.next();
+    let [served, broken, failed, closed, admin] = std::array::from_fn(|_| loopback.next());
+    let rule = |name: &str, entry: SocketAddr, target: SocketAddr| {
+        json!({ "name": name, "listen": entry.to_string(), "mode": "normal",
+                "targets": [{ "address": target.to_string(), "name": "t" }] })
+    };
+    let mut private = rule("closed", closed, echo.address());
+    private["allowlist"] = json!(["10.0.0.0/8"]);
+    let instance = Instance::start(&json!({
+        "metrics": { "enabled": true, "listen": admin.to_string() },
+        "rules": [rule("served", served, echo.address()), rule("broken", broken, torn.address()),
+                  rule("failed", failed, dead), private] }));
+    exchange(served);
+    let mut open = TcpStream::connect(served).unwrap();
+    open.write_all(b"ping").unwrap();
+    open.read_exact(&mut [0; 4]).unwrap();
+    for entry in [broken, failed, closed] {
+        let mut stream = TcpStream::connect(entry).unwrap();
+        let _cut = stream.write_all(b"ping");
+        let _reset = stream.read_to_end(&mut Vec::new());
+    }
+    let wanted = [
+        r#"connections_accepted_total{rule="served",mode="normal"} 2"#,
+        r#"connections_active{rule="served",mode="normal"} 1"#,
+        r#"connections_rejected_total{rule="served",mode="normal",reason="access_policy"} 0"#,
+        r#"dial_attempts_total{rule="served",target="t"} 2"#,
+        r#"dial_success_total{rule="served",target="t"} 2"#,
+        r#"dial_failures_total{rule="served",target="t"} 0"#,
+        r#"dial_canceled_total{rule="served",target="t"} 0"#,
+        r#"dial_latency_seconds_count{rule="served",target="t"} 2"#,
+        r#"relay_bytes_total{rule="served",direction="client_to_upstream"} 8"#,
+        r#"relay_bytes_total{rule="served",direction="upstream_to_client"} 8"#,
+        r#"relay_errors_total{rule="served",direction="upstream_to_client"} 0"#,
+        r#"relay_duration_seconds_count{rule="served"} 1"#,
+        r#"relay_bytes_total{rule="broken",direction="upstream_to_client"} 2"#,
+        r#"relay_errors_total{rule="broken",direction="upstream_to_client"} 1"#,
+        r#"relay_errors_total{rule="broken",direction="client_to_upstream"} 0"#,
+        r#"connections_accepted_total{rule="failed",mode="normal"} 1"#,
+        r#"dial_attempts_total{rule="failed",target="t"} 1"#,
+        r#"dial_success_total{rule="failed",target="t"} 0"#,
+        r#"dial_failures_total{rule="failed",target="t"} 1"#,
+        r#"relay_duration_seconds_count{rule="failed"} 0"#,
+        r#"connections_accepted_total{rule="closed",mode="normal"} 0"#,
+        r#"connections_rejected_total{rule="closed",mode="normal",reason="access_policy"} 1"#,
+        r#"dial_attempts_total{rule="closed",target="t"} 0"#,
+        "routing_generation 1",
+    ];
+    for line in wanted {
+        let line = format!("baton_{line}");
+        until(&line, || {
+            get(admin, "/metrics").body.lines().any(|shown| shown == line).then_some(())
+        });
+    }
+    assert!(instance.metric("baton_tasks") >= 1.0, "one for each live connection at least");
+    drop(open);
     instance.stop();
 }
 
@@ -146,7 +192,8 @@ fn a120_to_a123_every_family_of_the_engine_is_exported_with_known_labels() {
     let instance = Instance::start(&json!({
         "metrics": { "enabled": true, "listen": admin.to_string() },
         "rules": [{ "name": "r", "listen": entry.to_string(), "mode": "boost", "hedge": {},
-                    "healthCheck": { "type": "tcp" }, "maxConnections": 1,
+                    "prewarm": true,
+                    "healthCheck": { "type": "tcp" },
                     "targets": [{ "address": upstream.address().to_string(), "name": "a" },
                                 { "address": loopback.next().to_string(), "name": "b" }] }]}));
     exchange(entry);
@@ -164,16 +211,29 @@ fn a120_to_a123_every_family_of_the_engine_is_exported_with_known_labels() {
         r#"boost_cache_hits_total{rule="r"} 0"#,
         r#"boost_cache_misses_total{rule="r"} 1"#,
         r#"boost_hedge_events_total{rule="r",outcome="scheduled"} 0"#,
+        r#"boost_hedge_events_total{rule="r",outcome="launched"} 0"#,
+        r#"boost_hedge_events_total{rule="r",outcome="won"} 0"#,
+        r#"boost_hedge_events_total{rule="r",outcome="avoided"} 0"#,
+        r#"boost_hedge_events_total{rule="r",outcome="skipped_capacity"} 0"#,
+        r#"boost_hedge_events_total{rule="r",outcome="skipped_deadline"} 0"#,
         r#"boost_hedge_events_total{rule="r",outcome="no_candidate"} 0"#,
+        r#"boost_refreshes_total{rule="r",outcome="kept"} 0"#,
+        r#"boost_refreshes_total{rule="r",outcome="replaced"} 0"#,
+        r#"boost_refreshes_total{rule="r",outcome="failed"} 0"#,
         r#"boost_hedge_delay_seconds_count{rule="r"} 0"#,
         r#"boost_decision_duration_seconds_count{rule="r"} 1"#,
         r#"route_latency_ewma_seconds{rule="r",target="a"}"#,
+        r#"route_first_byte_ewma_seconds{rule="r",target="a"} 0."#,
         r#"route_circuit_open{rule="r",target="a"} 0"#,
         r#"route_observed{rule="r",target="a"} 1"#,
         r#"route_consecutive_failures{rule="r",target="b"}"#,
         r#"route_half_open{rule="r",target="b"} 0"#,
         r#"route_last_attempt_timestamp_seconds{rule="r",target="a"}"#,
         r#"active_health_unhealthy{rule="r",target="a"} 0"#,
+        "prewarm_desired{target=",
+        "prewarm_idle{target=",
+        "prewarm_warming{target=",
+        "prewarm_failures_total{target=",
         "routing_generation 1",
         "routing_retired_generations 0",
         r#"connections_rejected_total{rule="r",mode="boost",reason="invalid_remote_address"} 0"#,

@@ -52,11 +52,11 @@ fn refused(setting: &SlowLines) -> f64 {
 }
 
 #[test]
-fn a89_a96_a100_a101_a_full_target_is_waited_for_without_a_hedge_and_stays_the_winner() {
+fn a16_a89_a96_a100_a101_a_full_target_is_waited_for_without_a_hedge_and_stays_the_winner() {
     let lines = ["rtt=10", "rtt=2000"];
     let rule = json!({ "mode": "boost", "timeout": 60_000,
                        "hedge": { "minDelay": 200, "maxDelay": 200 } });
-    let Some(setting) = SlowLines::start("a89_a96_a100_a101", &lines, rule) else { return };
+    let Some(setting) = SlowLines::start("a16_a89_a96_a100_a101", &lines, rule) else { return };
     beside(&setting, 1);
     let raced = Instant::now();
     setting.expect("a");
@@ -64,9 +64,17 @@ fn a89_a96_a100_a101_a_full_target_is_waited_for_without_a_hedge_and_stays_the_w
     assert!(setting.net.near(|| hear(filler(1))).is_err(), "one more is refused");
     assert_eq!((refused(&setting), taken(&setting, 1)), (1.0, PLACES));
 
+    // Places belong to the process: those who took them under earlier rules still have them.
+    let mut config = setting.instance.config();
+    config["rules"][1]["timeout"] = json!(299_000);
+    setting.instance.configure(&config);
+    setting.instance.expect_ok(&["reload"]);
+    assert!(setting.net.near(|| hear(filler(1))).is_err(), "nor under new rules");
+    assert_eq!((refused(&setting), taken(&setting, 1)), (2.0, PLACES));
+
     let tried = setting.attempts(0);
     setting.expect("b");
-    assert_eq!(refused(&setting), 2.0, "it has waited for its place in vain");
+    assert_eq!(refused(&setting), 3.0, "it has waited for its place in vain");
     assert_eq!(setting.attempts(0), tried, "and nothing was dialled");
     assert_eq!(setting.hedges("scheduled"), 0.0, "a clock that waits for a place does not run");
     assert_eq!(setting.instance.metric("baton_route_consecutive_failures"), 0.0);

@@ -77,3 +77,41 @@ fn a107_a108_an_open_breaker_empties_the_pool_and_its_probe_is_a_fresh_dial() {
     drop((served, upstream));
     instance.stop();
 }
+
+#[test]
+fn a93_a_client_that_gets_an_idle_connection_starts_no_hedge() {
+    let loopback = Loopback::unique();
+    let upstreams = [(); 2].map(|()| Upstream::echo(loopback.next()));
+    let entry = loopback.next();
+    let targets: Vec<_> = upstreams
+        .iter()
+        .map(|upstream| json!({ "address": upstream.address().to_string() }))
+        .collect();
+    let instance = Instance::start(&json!({ "rules": [
+        { "name": "r", "listen": entry.to_string(), "mode": "boost", "prewarm": true,
+          "hedge": { "minDelay": 10, "maxDelay": 20 }, "targets": targets }]}));
+    let exchange = || {
+        let mut stream = TcpStream::connect(entry).unwrap();
+        stream.write_all(b"ping").unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+    };
+    let counted = || {
+        let scheduled = instance.series("baton_boost_hedge_events_total", "outcome=\"scheduled\"");
+        (instance.metric("baton_dial_attempts_total"), scheduled)
+    };
+    // The first races, which is always a dial.
+    exchange();
+    let mut idle = 0;
+    until("ten have got an idle one", || {
+        until("a full pool", || (instance.metric("baton_prewarm_idle") == 8.0).then_some(()));
+        let before = counted();
+        exchange();
+        let after = counted();
+        if before.0 == after.0 {
+            assert_eq!(before.1, after.1, "no dial, no clock");
+            idle += 1;
+        }
+        (idle == 10).then_some(())
+    });
+    instance.stop();
+}

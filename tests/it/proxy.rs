@@ -271,3 +271,42 @@ fn a112_a115_haproxy_in_front_and_nginx_behind_agree_about_the_client() {
         drop(haproxy);
     }
 }
+
+#[test]
+fn a58_a_hop_that_says_nothing_has_its_slot_and_an_untrusted_one_takes_none() {
+    let loopback = Loopback::unique();
+    let upstream = Upstream::reporting(loopback.next(), "u");
+    let [entry, other] = std::array::from_fn(|_| loopback.next());
+    let rule = |name: &str, entry: SocketAddr, trusted: &str| {
+        json!({ "name": name, "listen": entry.to_string(), "mode": "normal", "maxConnections": 1,
+                "maxConnectionsPerIP": 1, "blacklist": { "10.0.0.2": true },
+                "proxyProtocol": { "accept": true, "trustedCIDRs": [trusted] },
+                "targets": [{ "address": upstream.address().to_string() }] })
+    };
+    let instance = Instance::start(&json!({
+        "rules": [rule("r", entry, "127.0.0.0/8"), rule("o", other, "192.0.2.0/24")] }));
+    let rejected = |rule: &str, reason: &str| {
+        let labels = format!("rule=\"{rule}\",mode=\"normal\",reason=\"{reason}\"");
+        instance.series("baton_connections_rejected_total", &labels)
+    };
+    let refused = |entry: SocketAddr| {
+        let heard = converse(entry, b"PROXY TCP4 10.0.0.2 10.0.0.9 1 2\r\n");
+        assert!(heard.is_err() || heard.is_ok_and(|heard| heard.is_empty()));
+    };
+    let silent = TcpStream::connect(entry).unwrap();
+    // Lists are asked about the address in the header, so whoever gets that far is refused by them:
+    // not before the one that says nothing has lost its slot.
+    refused(entry);
+    assert_eq!((rejected("r", "connection_limit"), rejected("r", "access_policy")), (1.0, 0.0));
+    drop(silent);
+    until("the lists are asked", || {
+        refused(entry);
+        (rejected("r", "access_policy") >= 1.0).then_some(())
+    });
+    for _ in 0..3 {
+        refused(other);
+    }
+    assert_eq!((rejected("o", "proxy_protocol"), rejected("o", "connection_limit")), (3.0, 0.0));
+    assert_eq!(instance.metric("baton_dial_attempts_total"), 0.0);
+    instance.stop();
+}

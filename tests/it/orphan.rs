@@ -1,29 +1,12 @@
 //! A supervisor that dies, and workers that do not.
 
-use std::net::SocketAddr;
-
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Instance, Loopback, Storm, Streams, Upstream, until};
+use crate::harness::{Echo, Instance, Loopback, Storm, Streams, Upstream, until};
 
-struct Setting {
-    instance: Instance,
-    entry: SocketAddr,
-    _upstream: Upstream,
-}
-
-fn setting() -> Setting {
-    let loopback = Loopback::unique();
-    let upstream = Upstream::echo(loopback.next());
-    let entry = loopback.next();
-    let instance = Instance::start(&json!({
-        "supervisor": { "watch": "0s", "drainTimeout": "5m" },
-        "rules": [{ "name": "echo", "listen": entry.to_string(), "mode": "normal",
-                    "maxConnectionsPerIP": 4096,
-                    "targets": [{ "address": upstream.address().to_string() }] }]
-    }));
-    Setting { instance, entry, _upstream: upstream }
+fn setting() -> Echo {
+    Echo::start(json!({ "watch": "0s", "drainTimeout": "5m" }))
 }
 
 fn inode(instance: &Instance) -> Value {
@@ -39,7 +22,7 @@ fn wait_quiet(instance: &Instance) {
 
 #[test]
 fn a_worker_outlives_its_supervisor_and_the_next_one_adopts_it() {
-    let Setting { mut instance, entry, _upstream } = setting();
+    let Echo { mut instance, entry, _upstream } = setting();
     let streams = Streams::open(entry, 8);
     let storm = Storm::start(entry, 2);
     let (worker, before) = (instance.serving(), inode(&instance));
@@ -63,6 +46,10 @@ fn a_worker_outlives_its_supervisor_and_the_next_one_adopts_it() {
     instance.expect_ok(&["reload"]);
     instance.expect_ok(&["upgrade"]);
     instance.wait_replaced(worker);
+    streams.wait_frames(20);
+    for result in streams.finish() {
+        assert!(result.unwrap() > 0);
+    }
     let heir = instance.serving();
     instance.kill_worker(heir);
     instance.wait_replaced(heir);
@@ -71,15 +58,12 @@ fn a_worker_outlives_its_supervisor_and_the_next_one_adopts_it() {
 
     let report = storm.finish();
     assert_eq!((report.refused, report.corrupt), (0, 0), "{report:?}");
-    for result in streams.finish() {
-        assert!(result.unwrap() > 0);
-    }
     instance.stop();
 }
 
 #[test]
 fn a_configuration_that_was_changed_meanwhile_is_taken_up() {
-    let Setting { mut instance, entry, _upstream } = setting();
+    let Echo { mut instance, entry, _upstream } = setting();
     let loopback = Loopback::unique();
     let named = Upstream::named(loopback.next(), "changed");
     let streams = Streams::open(entry, 2);
@@ -105,7 +89,7 @@ fn a_configuration_that_was_changed_meanwhile_is_taken_up() {
 
 #[test]
 fn an_adopted_worker_that_is_killed_is_noticed_and_replaced() {
-    let Setting { mut instance, entry, _upstream } = setting();
+    let Echo { mut instance, entry, _upstream } = setting();
     let worker = instance.serving();
     let config = instance.config();
     instance.kill_supervisor();
@@ -122,7 +106,9 @@ fn an_adopted_worker_that_is_killed_is_noticed_and_replaced() {
 
 #[test]
 fn retired_workers_are_adopted_with_their_connections() {
-    let Setting { mut instance, entry, _upstream } = setting();
+    // Connections that do not move keep the old worker.
+    let Echo { mut instance, entry, _upstream } =
+        Echo::start(json!({ "watch": "0s", "drainTimeout": "5m", "handover": "listeners" }));
     let streams = Streams::open(entry, 2);
     let old = instance.serving();
     let config = instance.config();
@@ -145,7 +131,7 @@ fn retired_workers_are_adopted_with_their_connections() {
 
 #[test]
 fn a_supervisor_that_is_asked_to_leave_leaves_its_workers() {
-    let Setting { mut instance, entry, _upstream } = setting();
+    let Echo { mut instance, entry, _upstream } = setting();
     let streams = Streams::open(entry, 4);
     let storm = Storm::start(entry, 2);
     let (worker, before) = (instance.serving(), inode(&instance));
@@ -165,7 +151,7 @@ fn a_supervisor_that_is_asked_to_leave_leaves_its_workers() {
 
 #[test]
 fn the_files_of_workers_go_with_them() {
-    let Setting { instance, .. } = setting();
+    let Echo { instance, .. } = setting();
     let sockets = || {
         let folder = std::fs::read_dir(instance.runtime_dir()).unwrap();
         let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());

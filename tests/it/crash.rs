@@ -1,5 +1,7 @@
 //! A worker that is killed, and what stays.
 
+use std::process::Command;
+
 use serde_json::json;
 
 use crate::harness::{Echo, Storm};
@@ -40,6 +42,38 @@ fn a_worker_killed_during_a_reload_fails_the_reload_and_is_replaced() {
         instance.wait_replaced(old);
         storm.wait_served(10);
     }
+    let report = storm.finish();
+    assert_eq!((report.refused, report.corrupt), (0, 0), "{report:?}");
+    instance.stop();
+}
+
+#[test]
+fn a_new_build_whose_workers_die_again_and_again_gives_way_to_the_one_before() {
+    let Echo { instance, entry, _upstream } = Echo::start(json!({ "watch": "0s" }));
+    let storm = Storm::start(entry, 2);
+    let copy = instance.scratch().path().join("baton-2");
+    // Not written by this process: another test's child could hold it open for writing.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_baton")).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    let program = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    let before = program(instance.serving());
+    // The supervisor becomes the new program too, and takes the one before along.
+    instance.expect_ok(&["upgrade", "--binary", &copy.display().to_string()]);
+    let mut worker = instance.serving();
+    for _ in 0..4 {
+        assert_eq!(program(worker), copy);
+        instance.kill_worker(worker);
+        worker = instance.wait_replaced(worker);
+    }
+    assert_eq!(program(worker), before);
+    let last = instance.wait_for("the fallback has ended", |status| {
+        let last = &status["last_transition"];
+        (last["kind"] == "fallback").then(|| last.clone())
+    });
+    assert_eq!(last["result"], "ok", "{last}");
+    let problem = last["problems"][0].as_str().unwrap();
+    assert!(problem.contains("failed 4 times in a row"), "{problem}");
+    storm.wait_served(20);
     let report = storm.finish();
     assert_eq!((report.refused, report.corrupt), (0, 0), "{report:?}");
     instance.stop();

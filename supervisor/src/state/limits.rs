@@ -66,11 +66,11 @@ pub(super) struct Patience {
 }
 
 /// For the worker that serves, and for the one that gives its connections away or stands by:
-/// three missed signs, then five seconds, far beyond what a loaded machine does to a thread that
+/// three missed signs, then seven seconds, far beyond what a loaded machine does to a thread that
 /// has little to do. Killing one that is only slow costs the connections whose bytes it had in its
 /// memory; bearing one that hangs costs everybody who waits for it.
 pub(super) const SERVING: Patience =
-    Patience { silence: Duration::from_secs(3), answer: Duration::from_secs(5) };
+    Patience { silence: Duration::from_secs(3), answer: Duration::from_secs(7) };
 
 /// For a new worker inside the watch window: three missed signs, then three more seconds. The old
 /// worker stands by, so doubt costs little.

@@ -148,7 +148,7 @@ fn what_is_left_after_the_drain_time_is_not_carried_on() {
 fn a_hung_worker_is_killed_and_what_it_left_is_carried_on() {
     let mut world = World::serving();
     world.habits(1).ping = Habit::Ignores;
-    world.pass(9 * SECOND);
+    world.pass(11 * SECOND);
     assert!(world.did(&Action::Signal { worker: WorkerId(1), force: Force::Kill }));
     assert_eq!(world.serving_id(), Some(2));
     assert_eq!(recoveries(&world), [(2, vec![1])]);
@@ -228,7 +228,7 @@ fn a_giver_that_hangs_is_killed_and_the_new_worker_carries_on() {
     world.habits(1).migrate = Habit::Ignores;
     world.habits(1).ping = Habit::Ignores;
     let id = world.upgrade();
-    world.pass(9 * SECOND);
+    world.pass(11 * SECOND);
     assert_eq!(world.phase().as_deref(), Some("watch"));
     assert_eq!(recoveries(&world), [(2, vec![1])]);
     world.pass(12 * SECOND);

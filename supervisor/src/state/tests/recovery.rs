@@ -94,7 +94,7 @@ fn a_silent_worker_is_asked_before_it_is_killed() {
     world.pass(4 * SECOND);
     assert_eq!(world.sent(1), [Order::Ping]);
     assert_eq!(world.serving_id(), Some(1));
-    world.pass(5 * SECOND);
+    world.pass(7 * SECOND);
     assert!(world.did(&Action::Signal { worker: WorkerId(1), force: Force::Kill }));
     assert_eq!(world.serving_id(), Some(2));
 }

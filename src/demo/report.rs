@@ -14,8 +14,8 @@ use crate::output::{self, Failure};
 pub(crate) enum Promise {
     /// Nothing at all.
     Everything,
-    /// No new connection is refused and no byte is wrong; connections in the killed worker's
-    /// hands break.
+    /// No new connection is refused and no byte is wrong; those connections break whose
+    /// bytes were in the killed worker's memory, or that had no upstream yet.
     Listeners,
 }
 
@@ -101,9 +101,9 @@ pub(crate) fn table(steps: &[Step]) -> String {
     let mut text = format!("\n{}\n", output::table(&rows));
     text.push_str(
         "This release promises: no listener ever closes, so no new connection is refused, whatever\n\
-         happens; across a reload and an upgrade established connections go on byte-exact (with the\n\
-         process that accepted them, until they end). It does not yet keep established connections\n\
-         through a kill -9: those in the killed worker's hands break, as with every other gateway.\n\
+         happens; across a reload and an upgrade established connections go on byte-exact. They do\n\
+         so through a kill -9 of the worker, but for those whose bytes were in its memory at that\n\
+         moment or that had no upstream yet: these are reset, never ended as if all were well.\n\
          (RESET in that row counts calls the killed worker had already accepted.)\n",
     );
     text

@@ -1,10 +1,10 @@
 //! A worker that is killed, and what stays.
 
-use std::process::Command;
+use std::path::Path;
 
 use serde_json::json;
 
-use crate::harness::{Echo, Storm};
+use crate::harness::{Echo, Storm, copy_program};
 
 #[test]
 fn twenty_kills_under_a_storm_refuse_nobody_and_lose_no_count() {
@@ -52,9 +52,7 @@ fn a_new_build_whose_workers_die_again_and_again_gives_way_to_the_one_before() {
     let Echo { instance, entry, _upstream } = Echo::start(json!({ "watch": "0s" }));
     let storm = Storm::start(entry, 2);
     let copy = instance.scratch().path().join("baton-2");
-    // Not written by this process: another test's child could hold it open for writing.
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_baton")).arg(&copy).status().unwrap();
-    assert!(copied.success());
+    copy_program(Path::new(env!("CARGO_BIN_EXE_baton")), &copy);
     let program = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     let before = program(instance.serving());
     // The supervisor becomes the new program too, and takes the one before along.

@@ -48,8 +48,8 @@ fn twenty_reloads_and_ten_upgrades_under_a_storm_lose_nothing() {
 
 #[test]
 fn a_retired_worker_ends_with_its_last_connection() {
-    let Echo { instance, entry, _upstream } =
-        Echo::start(json!({ "watch": "0s", "drainTimeout": "5m" }));
+    let supervisor = json!({ "watch": "0s", "drainTimeout": "5m", "handover": "listeners" });
+    let Echo { instance, entry, _upstream } = Echo::start(supervisor);
     let streams = Streams::open(entry, 2);
     let old = instance.serving();
     instance.expect_ok(&["upgrade"]);

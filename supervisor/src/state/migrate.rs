@@ -27,7 +27,7 @@ impl State {
         let Some(transition) = &self.transition else { return };
         let living = |id: Option<WorkerId>| {
             let worker = id.and_then(|id| self.workers.get(&id));
-            worker.is_some_and(|worker| worker.is_living() && worker.lifeline)
+            worker.is_some_and(super::Worker::is_living)
         };
         let can = living(transition.old) && living(transition.candidate);
         if !can || self.settings.migrate.is_zero() {

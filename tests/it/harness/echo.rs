@@ -21,7 +21,12 @@ pub(crate) struct Echo {
 
 impl Echo {
     /// Starts with this `supervisor` section.
-    pub(crate) fn start(supervisor: Value) -> Self {
+    pub(crate) fn start(mut supervisor: Value) -> Self {
+        let ready = &mut supervisor["readyTimeout"];
+        if ready.is_null() {
+            // For a machine that is busy with something else.
+            *ready = json!("3m");
+        }
         let loopback = Loopback::unique();
         let upstream = Upstream::echo(loopback.next());
         let entry = loopback.next();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -209,9 +210,13 @@ impl Instance {
         send(self.pid(), signal);
     }
 
-    /// Kills a worker the hard way.
+    /// Kills a worker the hard way, unless the supervisor did so meanwhile: it does not bear a
+    /// silent one for long.
     pub(crate) fn kill_worker(&self, pid: u32) {
-        send(pid, Signal::SIGKILL);
+        match kill(pid_of(pid), Signal::SIGKILL) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(error) => panic!("cannot kill worker {pid}: {error}"),
+        }
     }
 
     /// Freezes a worker, and waits until every thread of it stands still.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -17,6 +18,10 @@ pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) state: char,
 }
+
+/// Programs that a supervisor at rest has open: its own, the workers', and for ten minutes the
+/// build before. Which of them there are depends on what was upgraded to.
+const PROGRAMS: usize = 3;
 
 pub(crate) const WORKER: &str = "baton-worker";
 pub(crate) const KEEPER: &str = "baton-keeper";
@@ -105,13 +110,23 @@ pub(crate) fn census(instance: &Instance) -> Option<Census> {
     let mut kinds = kinds(worker)?;
     // Empty pipes wait in a pool for the next busy connection.
     kinds.remove("pipe");
+    let (programs, held): (BTreeMap<_, _>, _) =
+        self::kinds(supervisor)?.into_iter().partition(|(kind, _)| is_program(kind));
+    if programs.values().sum::<usize>() > PROGRAMS {
+        return None;
+    }
     Some(Census {
         processes,
         zombies: zombies(&[supervisor, worker]),
-        supervisor: self::kinds(supervisor)?,
+        supervisor: held,
         worker: kinds,
         ghosts: ghosts(supervisor)? + ghosts(worker)?,
     })
+}
+
+fn is_program(kind: &str) -> bool {
+    let name = Path::new(kind).file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with("baton") && !name.starts_with("baton-it-"))
 }
 
 fn zombies(parents: &[u32]) -> usize {

@@ -32,6 +32,12 @@ impl Place {
     }
 
     fn config(&self, supervisor: &Value) -> Value {
+        let mut supervisor = supervisor.clone();
+        let ready = &mut supervisor["readyTimeout"];
+        if ready.is_null() {
+            // Streams at full speed, and whatever else the machine does.
+            *ready = json!("3m");
+        }
         let rule = |name: &str, listen: SocketAddr, target: SocketAddr| {
             json!({ "name": name, "listen": listen.to_string(), "mode": "normal",
                     "maxConnectionsPerIP": 4096, "targets": [{ "address": target.to_string() }] })

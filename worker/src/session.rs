@@ -339,4 +339,13 @@ mod tests {
         let room = size_of::<Session>() - size_of::<Relay<Rc<Account>>>();
         assert!(room <= 64, "{room} bytes beside the relay");
     }
+
+    #[test]
+    fn a_task_takes_three_times_the_unit_it_is_rounded_to() {
+        // tokio's own part, and what it aligns tasks to on x86-64.
+        const HEADER_AND_TRAILER: usize = 96;
+        const UNIT: usize = 128;
+        let task = size_of::<Session>() + HEADER_AND_TRAILER;
+        assert!(task <= 3 * UNIT, "{task} bytes");
+    }
 }

@@ -39,9 +39,10 @@ pub(super) enum Mode {
 /// than those in memory.
 #[derive(Debug)]
 pub struct Flow {
-    /// Bytes taken from the source and not yet by the destination, from `written` on.
-    bytes: Vec<u8>,
-    written: usize,
+    /// Bytes taken from the source and not yet by the destination, from `written` on. Neither
+    /// grows, so neither is larger than it must be: there are two in every idle connection.
+    bytes: Box<[u8]>,
+    written: u32,
     pub(super) pipe: Option<HeldPipe>,
     pub(super) mode: Mode,
     pub(super) end: Option<SourceEnd>,
@@ -56,7 +57,7 @@ impl Flow {
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         Self {
-            bytes,
+            bytes: bytes.into(),
             written: 0,
             pipe: None,
             mode: Mode::Copy { full: 0 },
@@ -97,7 +98,7 @@ impl Flow {
     /// Bytes in memory that the destination has not taken yet.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        self.bytes.get(self.written..).unwrap_or_default()
+        rest(&self.bytes, self.written)
     }
 
     /// The pipe and what is in it; bytes there come before [`Flow::bytes`].
@@ -115,15 +116,16 @@ impl Flow {
     /// The pipe and the bytes in memory, when the rest of the state has been noted.
     #[must_use]
     pub fn into_parts(self) -> (Option<HeldPipe>, Vec<u8>) {
-        let Self { mut bytes, written, pipe, .. } = self;
-        bytes.drain(..written.min(bytes.len()));
+        let Self { bytes, written, pipe, .. } = self;
+        let mut bytes = bytes.into_vec();
+        bytes.drain(..bytes.len() - rest(&bytes, written).len());
         (pipe, bytes)
     }
 
     /// Appends the bytes in memory to those in the pipe, as far as there is one with room.
     pub fn stow(&mut self) {
         let Some(held) = &mut self.pipe else { return };
-        let rest = self.bytes.get(self.written..).unwrap_or_default();
+        let rest = rest(&self.bytes, self.written);
         // An error is a full pipe: they stay where they are.
         let stowed = if rest.is_empty() { 0 } else { net::fill(&held.pipe, rest).unwrap_or(0) };
         held.held += stowed;
@@ -168,22 +170,22 @@ impl Flow {
     /// Keeps what the destination did not take. Nothing may be held yet.
     pub(super) fn keep(&mut self, bytes: &[u8]) {
         debug_assert!(self.bytes().is_empty(), "held bytes would be lost");
-        self.bytes = bytes.to_vec();
+        self.bytes = bytes.into();
         self.written = 0;
     }
 
     /// The destination took `count` of [`Flow::bytes`]; the memory goes when all are taken.
     pub(super) fn take(&mut self, count: usize) {
-        self.written += count;
-        if self.written >= self.bytes.len() {
-            self.bytes = Vec::new();
-            self.written = 0;
+        // What does not fit is beyond the end of any bytes that are kept.
+        self.written = self.written.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        if self.bytes().is_empty() {
+            self.drop_bytes();
         }
     }
 
     /// Forgets all bytes held in memory.
     pub(super) fn drop_bytes(&mut self) {
-        self.bytes = Vec::new();
+        self.bytes = Box::default();
         self.written = 0;
     }
 
@@ -196,6 +198,11 @@ impl Flow {
     pub(super) fn is_over(&self) -> bool {
         self.end.is_some() && self.is_empty()
     }
+}
+
+/// What is left of `bytes` when so many are gone.
+fn rest(bytes: &[u8], written: u32) -> &[u8] {
+    usize::try_from(written).ok().and_then(|written| bytes.get(written..)).unwrap_or_default()
 }
 
 /// A connection that nobody serves: not registered with epoll, not one byte in user memory but

@@ -186,5 +186,5 @@ fn urgent_data_stays_in_the_stream_and_stops_nothing() {
 fn an_idle_connection_is_small() {
     // Two registrations, two directions without buffers, three pointers. The best peer spends
     // 2.4 KiB of process memory on an idle connection; this is our share of it beside tokio's.
-    assert!(size_of::<Relay<()>>() <= 360, "{} bytes", size_of::<Relay<()>>());
+    assert!(size_of::<Relay<()>>() <= 240, "{} bytes", size_of::<Relay<()>>());
 }

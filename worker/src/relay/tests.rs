@@ -5,5 +5,6 @@ mod bed;
 mod crowd;
 mod ends;
 mod notes;
+mod oracle;
 mod orders;
 mod streams;

@@ -32,6 +32,19 @@ deny:
 loom:
     RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p baton-metrics --release loom
 
-# Benchmarks: pure code and the metrics region.
+# How long the code takes that every connection runs through, and the metrics region.
 bench:
-    cargo bench --workspace
+    cargo bench -p baton-worker --bench hot_paths
+    cargo bench -p baton-metrics
+
+# How many instructions it executes, against the committed counts (needs valgrind).
+instructions:
+    cargo bench -p baton-worker --bench instructions
+
+# Commits to the counts as they are now: bench/instructions.json.
+bless-instructions:
+    cargo bench -p baton-worker --bench instructions -- --bless
+
+# Fifty thousand transfers through the relay, each compared byte by byte; BATON_SEED repeats a run.
+oracle:
+    cargo test --release -p baton-worker --lib fifty_thousand -- --ignored --nocapture

@@ -22,7 +22,7 @@ const STRIPES: usize = 16;
 
 /// Why a client is not let in; the value of the `reason` label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// The kernel gave no usable peer address.
     InvalidRemoteAddress,
     /// Untrusted hop, or a missing or malformed PROXY header.
@@ -64,7 +64,7 @@ impl Refusal {
 
 /// Live client connections of the process.
 #[derive(Debug, Default)]
-pub(crate) struct ProcessCount {
+pub struct ProcessCount {
     live: AtomicU32,
     /// Somebody waits for the count to become zero.
     watched: AtomicBool,
@@ -105,7 +105,7 @@ impl ProcessCount {
 
 /// Live connections of one listener, whatever generation let them in.
 #[derive(Debug, Default)]
-pub(crate) struct ListenerCount {
+pub struct ListenerCount {
     live: AtomicU32,
     clients: Clients,
 }
@@ -120,7 +120,7 @@ impl ListenerCount {
 
 /// The limits of one rule over the counts they apply to.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub struct Gate {
     process: Arc<ProcessCount>,
     listener: Arc<ListenerCount>,
     process_limit: u32,
@@ -131,7 +131,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// A gate with these limits.
-    pub(crate) fn new(
+    pub fn new(
         process: Arc<ProcessCount>,
         listener: Arc<ListenerCount>,
         process_limit: u32,
@@ -143,7 +143,7 @@ impl Gate {
     }
 
     /// Takes the process slot and the rule slot, or neither.
-    pub(crate) fn enter(&self) -> Result<(), Refusal> {
+    pub fn enter(&self) -> Result<(), Refusal> {
         if !self.process.enter(self.process_limit) {
             return Err(Refusal::GlobalConnectionLimit);
         }
@@ -155,7 +155,7 @@ impl Gate {
     }
 
     /// Takes the client's slot; returns the address to give back on leaving, if it is counted.
-    pub(crate) fn enter_client(&self, ip: IpAddr) -> Result<Option<IpAddr>, Refusal> {
+    pub fn enter_client(&self, ip: IpAddr) -> Result<Option<IpAddr>, Refusal> {
         match self.client_limit {
             None => Ok(None),
             Some(limit) if self.listener.clients.enter(ip, limit) => Ok(Some(ip)),
@@ -173,7 +173,7 @@ impl Gate {
     }
 
     /// Gives back what `enter` took and, with an address, what `enter_client` took.
-    pub(crate) fn leave(&self, client: Option<IpAddr>) {
+    pub fn leave(&self, client: Option<IpAddr>) {
         if let Some(ip) = client {
             self.listener.clients.leave(ip);
         }

@@ -44,6 +44,7 @@ mod relay;
 mod reload;
 mod selectors;
 mod stop;
+mod syscalls;
 mod systemd;
 mod tls;
 mod torture;

@@ -266,7 +266,7 @@ fn a_thousand_transfers_are_exact() {
     transfers(1000, 1);
 }
 
-/// `just oracle`; takes about a minute in release mode.
+/// `just oracle`, with a seed of its own each time.
 #[test]
 #[ignore = "minutes without optimisation; `just oracle` runs it"]
 fn fifty_thousand_transfers_are_exact() {

@@ -99,7 +99,6 @@ impl Drop for Dialogue {
 }
 
 #[test]
-#[ignore = "connections do not move yet"]
 fn a_websocket_session_notices_nothing() {
     let loopback = Loopback::unique();
     let upstream = Upstream::serve(loopback.next(), echo);
@@ -112,7 +111,6 @@ fn a_websocket_session_notices_nothing() {
 }
 
 #[test]
-#[ignore = "connections do not move yet"]
 fn a_tls_session_notices_nothing() {
     if missing("a_tls_session", &["openssl"]) {
         return;
@@ -140,7 +138,6 @@ fn a_tls_session_notices_nothing() {
 }
 
 #[test]
-#[ignore = "connections do not move yet"]
 fn a_redis_session_notices_nothing() {
     if missing("a_redis_session", &["redis-server", "redis-cli", "stdbuf"]) {
         return;
@@ -166,7 +163,6 @@ fn a_redis_session_notices_nothing() {
 }
 
 #[test]
-#[ignore = "connections do not move yet"]
 fn a_postgresql_session_notices_nothing() {
     let scratch = Scratch::new();
     let loopback = Loopback::unique();
@@ -196,7 +192,6 @@ fn a_postgresql_session_notices_nothing() {
 }
 
 #[test]
-#[ignore = "connections do not move yet"]
 fn an_ssh_session_notices_nothing() {
     const TEST: &str = "an_ssh_session";
     if missing(TEST, &["sshd", "ssh", "ssh-keygen"]) {
@@ -257,7 +252,6 @@ fn an_ssh_session_notices_nothing() {
 }
 
 #[test]
-#[ignore = "connections do not move yet"]
 fn a_large_download_arrives_as_it_was_sent() {
     if missing("a_large_download", &["curl"]) {
         return;

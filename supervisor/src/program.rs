@@ -112,15 +112,6 @@ impl Program {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file: File =
             OpenOptions::new().read(true).custom_flags(nix::libc::O_PATH).open(path)?;
-        Self::of(path.into(), file.into())
-    }
-
-    /// A file that is open, and the path it was opened by.
-    ///
-    /// # Errors
-    /// When it is no regular file, or not executable for anyone.
-    pub(crate) fn of(path: PathBuf, file: OwnedFd) -> io::Result<Self> {
-        let file = File::from(file);
         let meta = file.metadata()?;
         if !meta.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -128,6 +119,18 @@ impl Program {
         if meta.mode() & 0o111 == 0 {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not executable"));
         }
+        Self::of(path.into(), file.into())
+    }
+
+    /// A file that is open, and the path it was opened by. If it was fit to be run once, it is taken
+    /// as it is: whoever holds it must be able to go on holding it, and hears what is wrong with it
+    /// when it is to be run.
+    ///
+    /// # Errors
+    /// The system does not tell what file it is.
+    pub(crate) fn of(path: PathBuf, file: OwnedFd) -> io::Result<Self> {
+        let file = File::from(file);
+        let meta = file.metadata()?;
         let build = BuildId {
             device: meta.dev(),
             inode: meta.ino(),

@@ -6,6 +6,7 @@
 
 mod action;
 mod backoff;
+mod budget;
 mod child;
 pub mod control;
 mod driver;

@@ -208,6 +208,11 @@ impl Listeners {
         keys.iter().map(|key| self.held.get(key).map(|held| Rc::clone(&held.socket))).collect()
     }
 
+    /// How many are held.
+    pub(crate) fn count(&self) -> usize {
+        self.held.len()
+    }
+
     /// All sockets held, by key.
     pub(crate) fn info(&self) -> Vec<ListenerInfo> {
         self.held

@@ -10,6 +10,7 @@ use baton_handoff::SupervisorEnd;
 use baton_handoff::message::{
     Generation, ListenerKey, Listeners as ListenersMessage, Prepare, ToWorker, WorkerId,
 };
+use nix::sys::resource::{Resource, getrlimit};
 use tokio::task::{spawn_blocking, spawn_local};
 
 use super::Driver;
@@ -17,6 +18,7 @@ use super::launch::{Launch, compatible};
 use super::replace::Replacement;
 use super::worker::Cargo;
 use crate::action::{Action, Notify, Severity};
+use crate::budget;
 use crate::event::{Binary, BinaryId, Event, Ticket};
 use crate::listeners::{Unclaimed, store_name};
 use crate::survivors;
@@ -166,6 +168,11 @@ impl<L: Launch> Driver<L> {
             .programs
             .get(binary)
             .ok_or_else(|| std::io::Error::other("the binary is not open any more"))?;
+        let (_, limit) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        let shortage = budget::shortage(limit, self.state.movable(), self.listeners.count());
+        if let Some(shortage) = shortage {
+            return Err(std::io::Error::other(shortage));
+        }
         let (ours, theirs) = baton_handoff::pair()?;
         let end = SupervisorEnd::new(ours)?;
         baton_handoff::faults::point("spawn");

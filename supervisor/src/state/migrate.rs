@@ -22,6 +22,16 @@ impl State {
         }
     }
 
+    /// Connections that would move in an upgrade now.
+    pub(crate) fn movable(&self) -> u64 {
+        let serving = self.serving.and_then(|id| self.workers.get(&id));
+        let moves = serving.filter(|worker| worker.is_living() && worker.lifeline);
+        match moves.and_then(|worker| worker.pulse) {
+            Some(pulse) if !self.settings.migrate.is_zero() => pulse.connections,
+            Some(_) | None => 0,
+        }
+    }
+
     /// The new side accepts and the old one does not: its connections follow, if both know how.
     pub(super) fn migrate(&mut self, turn: &mut Turn) {
         let Some(transition) = &self.transition else { return };

@@ -3,7 +3,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -12,7 +12,7 @@ use super::family::{strike, wait_stopped};
 use super::part::Kind;
 use super::setting::{Place, Setting};
 use super::verdict::Allowed;
-use crate::harness::{Echo, Parked, copy_program, faulty, until};
+use crate::harness::{Echo, Parked, copy_program, faulty, missing, until};
 
 #[test]
 fn a_thousand_connections_that_wait_while_no_worker_runs_are_served() {
@@ -22,7 +22,11 @@ fn a_thousand_connections_that_wait_while_no_worker_runs_are_served() {
     instance.stop_worker(old);
     let parked = Parked::at(entry, 1000);
     instance.kill_worker(old);
-    parked.expect_served();
+    let reset = parked.not_served();
+    // The server behind it has places for so many dials at once, and on a busy machine not all of
+    // a thousand get one in time. Nobody is lost for another reason.
+    let no_place = instance.metric("baton_dial_bulkhead_rejected_total");
+    assert!(reset as f64 <= no_place, "{reset} reset, {no_place} without a place");
     instance.stop();
 }
 
@@ -51,6 +55,48 @@ fn a_hundred_reload_signals_during_one_are_one_more() {
     instance.expect_ok(&["reload"]);
     let made = reloads() - before;
     assert!((3.0..=4.0).contains(&made), "{made} reloads");
+    let (complaints, _) = setting.finish(Allowed::Nothing);
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+/// Gives a process so many descriptors and no more.
+fn limit(pid: u32, descriptors: usize) {
+    let set = Command::new("prlimit")
+        .args(["--pid", &pid.to_string(), &format!("--nofile={descriptors}:{descriptors}")])
+        .status()
+        .unwrap();
+    assert!(set.success());
+}
+
+#[test]
+fn descriptors_that_are_just_enough_do_and_too_few_are_told_before_anything_starts() {
+    if missing("descriptors_that_are_just_enough", &["prlimit"]) {
+        return;
+    }
+    let place = Place::new();
+    let supervisor = json!({ "watch": "0s", "drainTimeout": "5m" });
+    let kinds = [&[Kind::Idle; 120][..], &[Kind::HalfByClient; 40]].concat();
+    let setting = Setting::start(&place, &supervisor, None, "", &kinds);
+    let instance = &setting.instance;
+    let old = instance.wait_for("every connection is counted", |status| {
+        let worker = &status["workers"][0];
+        (worker["connections"].as_u64()? >= 160).then(|| worker["pid"].as_u64().unwrap() as u32)
+    });
+    let held = std::fs::read_dir(format!("/proc/{old}/fd")).unwrap().count();
+    limit(instance.pid(), held + 50);
+    instance.expect_ok(&["upgrade"]);
+    let moved = instance.wait_for("every connection has moved", |status| {
+        let worker = &status["workers"][0];
+        let all = status["workers"].as_array()?.len() == 1;
+        let all = all && worker["connections"].as_u64()? >= 160;
+        all.then(|| worker["pid"].as_u64().unwrap() as u32)
+    });
+    assert_ne!(moved, old);
+    limit(instance.pid(), 300);
+    let outcome = instance.run(&["upgrade"]);
+    assert_eq!(outcome.code, 1, "{outcome:?}");
+    assert!(outcome.stderr.contains("a limit of 300 open descriptors"), "{outcome:?}");
+    assert_eq!(instance.serving(), moved);
     let (complaints, _) = setting.finish(Allowed::Nothing);
     assert!(complaints.is_empty(), "{complaints:#?}");
 }

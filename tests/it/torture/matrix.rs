@@ -120,8 +120,9 @@ impl Case {
     pub(crate) fn run(&self) -> (Vec<String>, u64) {
         let place = Place::new();
         let fault = self.fault();
-        let supervisor = json!({ "watch": "1s", "drainTimeout": "5m" });
-        let kinds = [&Kind::ALL[..], &[Kind::Idle; 6]].concat();
+        let ready = if self.deed == Deed::Hang { "5s" } else { "30s" };
+        let supervisor = json!({ "watch": "1s", "drainTimeout": "5m", "readyTimeout": ready });
+        let kinds = [&Kind::ALL[..], &[Kind::Idle; 140]].concat();
         let mut setting = Setting::start(&place, &supervisor, None, &fault, &kinds);
         let old = setting.instance.serving();
         let keepers = [keeper_of(&setting.instance, old)];
@@ -188,12 +189,12 @@ impl Case {
     }
 }
 
-/// Runs cases two at a time; every complaint, with the case it belongs to.
+/// Runs cases several at a time, because most of one is waiting; every complaint, with the case it belongs to.
 pub(crate) fn run_all(cases: &[Case]) -> (Vec<String>, u64) {
     let next = std::sync::atomic::AtomicUsize::new(0);
     let results = std::sync::Mutex::new((Vec::new(), 0));
     std::thread::scope(|scope| {
-        for _ in 0..2 {
+        for _ in 0..3 {
             scope.spawn(|| {
                 while let Some(case) =
                     cases.get(next.fetch_add(1, std::sync::atomic::Ordering::SeqCst))
@@ -244,10 +245,57 @@ const UPGRADE: &[(Process, &str)] = &[
     (Process::Supervisor, "Quiesce.sent"),
     (Process::Supervisor, "Quiesced.heard"),
     (Process::Supervisor, "Drain.sent"),
+    (Process::Old, "Migrate.heard"),
+    (Process::Old, "migrate.frozen"),
+    (Process::Old, "migrate.frozen:2"),
+    (Process::Old, "peer.Hello.sent"),
+    (Process::Old, "peer.Offer.due"),
+    (Process::Old, "peer.Offer.sent"),
+    (Process::Old, "peer.Offer.sent:2"),
+    (Process::Old, "peer.Answer.heard"),
+    (Process::Old, "peer.Answer.heard:2"),
+    (Process::Old, "peer.Commit.sent"),
+    (Process::Old, "peer.Over.sent"),
+    (Process::Old, "Migrated.sent"),
+    (Process::New, "Lifeline.sent"),
+    (Process::New, "Migrate.heard"),
+    (Process::New, "peer.Offer.heard"),
+    (Process::New, "peer.Offer.heard:2"),
+    (Process::New, "peer.Answer.due"),
+    (Process::New, "peer.Answer.sent"),
+    (Process::New, "peer.Answer.sent:2"),
+    (Process::New, "peer.Commit.heard"),
+    (Process::New, "peer.Commit.heard:2"),
+    (Process::New, "peer.Over.heard"),
+    (Process::Supervisor, "Lifeline.heard:2"),
+    (Process::Supervisor, "Migrate.sent"),
+    (Process::Supervisor, "Migrate.sent:2"),
+    (Process::Supervisor, "Migrated.heard"),
     (Process::Supervisor, "reexec.saved"),
     (Process::Supervisor, "reexec.exec"),
     (Process::Supervisor, "reexec.read"),
     (Process::Supervisor, "reexec.restored"),
+];
+
+/// Points of a recovery.
+const RECOVERY: &[(Process, &str)] = &[
+    (Process::New, "Hello.sent"),
+    (Process::New, "Ready.sent"),
+    (Process::New, "Active.sent"),
+    (Process::New, "Recover.heard"),
+    (Process::New, "recover.opened"),
+    (Process::New, "recover.fetched"),
+    (Process::New, "recover.fetched:2"),
+    (Process::New, "recover.delivered"),
+    (Process::New, "recover.delivered:2"),
+    (Process::New, "recover.settled"),
+    (Process::New, "Recovered.due"),
+    (Process::New, "Recovered.sent"),
+    (Process::Supervisor, "spawn:2"),
+    (Process::Supervisor, "Hello.heard:2"),
+    (Process::Supervisor, "Active.heard:2"),
+    (Process::Supervisor, "Recover.sent"),
+    (Process::Supervisor, "Recovered.heard"),
 ];
 
 /// Every case.
@@ -267,12 +315,36 @@ fn matrix() -> Vec<Case> {
         ];
         let others = deeds.into_iter().filter(|deed| *deed != Deed::Meanwhile(at));
         cases.extend(others.map(|deed| Case { transition, at, point, deed }));
-        if at == Process::New {
+        if at != Process::Supervisor {
             cases.push(Case { transition, at, point, deed: Deed::Hang });
         }
         if point.ends_with(".heard") {
             cases.push(Case { transition, at, point, deed: Deed::Starve });
         }
+    }
+    for &(at, point) in RECOVERY {
+        let deeds = [
+            Deed::Kill,
+            Deed::Exit,
+            Deed::Pause,
+            Deed::Hang,
+            Deed::Meanwhile(Process::New),
+            Deed::Meanwhile(Process::Supervisor),
+            Deed::Meanwhile(Process::OldKeeper),
+            Deed::Meanwhile(Process::NewKeeper),
+        ];
+        let others = deeds.into_iter().filter(|deed| {
+            *deed != Deed::Meanwhile(at) && (at == Process::New || *deed != Deed::Hang)
+        });
+        let transition = Transition::Recovery;
+        cases.extend(others.map(|deed| Case { transition, at, point, deed }));
+    }
+    for (at, point) in [
+        (Process::Old, "peer.Offer.due"),
+        (Process::New, "peer.Answer.due"),
+        (Process::Supervisor, "Migrate.due"),
+    ] {
+        cases.push(Case { transition, at, point, deed: Deed::Lie });
     }
     for (at, point) in [(Process::Supervisor, "Listeners.due:2"), (Process::New, "Plan.due")] {
         cases.push(Case { transition, at, point, deed: Deed::Lie });
@@ -297,6 +369,7 @@ fn matrix() -> Vec<Case> {
 /// What CI has time for.
 fn slice() -> Vec<Case> {
     let case = |at, point, deed| Case { transition: Transition::Upgrade, at, point, deed };
+    let recovery = |at, point, deed| Case { transition: Transition::Recovery, at, point, deed };
     vec![
         case(Process::New, "Plan.sent", Deed::Kill),
         case(Process::New, "Active.sent", Deed::Meanwhile(Process::Supervisor)),
@@ -304,6 +377,16 @@ fn slice() -> Vec<Case> {
         case(Process::Supervisor, "Ready.heard:2", Deed::Kill),
         case(Process::Supervisor, "reexec.read", Deed::Exit),
         case(Process::New, "Plan.sent", Deed::Starve),
+        case(Process::Old, "peer.Offer.sent", Deed::Kill),
+        case(Process::Old, "peer.Commit.sent", Deed::Kill),
+        case(Process::New, "peer.Answer.sent", Deed::Kill),
+        case(Process::New, "peer.Commit.heard", Deed::Kill),
+        case(Process::Old, "migrate.frozen:2", Deed::Meanwhile(Process::New)),
+        case(Process::New, "peer.Offer.heard", Deed::Meanwhile(Process::Supervisor)),
+        case(Process::New, "peer.Offer.heard", Deed::Meanwhile(Process::OldKeeper)),
+        recovery(Process::New, "recover.fetched", Deed::Kill),
+        recovery(Process::New, "recover.delivered:2", Deed::Kill),
+        recovery(Process::Supervisor, "Recover.sent", Deed::Pause),
         case(Process::Supervisor, "Listeners.due:2", Deed::Lie),
         Case {
             transition: Transition::Reload,

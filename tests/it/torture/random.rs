@@ -1,11 +1,12 @@
 //! Anything at any moment: processes killed and stopped at random while connections of every kind
 //! go through an instance that is upgraded and reloaded meanwhile.
 //!
-//! One round is one instance and half a dozen blows. Everything that is decided follows from the
+//! One round is one instance and ten blows. Everything that is decided follows from the
 //! round's seed; what it meets depends on the machine, so a seed repeats the blows and their
 //! pauses, and shows a fault again with luck.
 
 use std::process::{Child, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::Signal;
@@ -17,8 +18,9 @@ use super::setting::{Place, Setting};
 use super::verdict::Allowed;
 use crate::harness::{Pattern, until};
 
-/// Kills in one round: more would only show the supervisor's back-off.
-const BLOWS: u64 = 6;
+/// Blows in one round: more would only show the supervisor's back-off.
+const BLOWS: u64 = 10;
+const ROUNDS_AT_ONCE: usize = 3;
 /// What is decided by a seed.
 struct Dice {
     pattern: Pattern,
@@ -40,7 +42,7 @@ impl Dice {
 }
 
 /// What a run came to.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) rounds: u64,
     pub(super) kills: u64,
@@ -135,8 +137,8 @@ impl Round<'_> {
     }
 }
 
-/// Plays a round; adds what came of it to the tally.
-fn round(seed: u64, tally: &mut Tally) {
+/// Plays a round.
+fn round(seed: u64) -> Tally {
     let mut dice = Dice::new(seed);
     // A keeper that is killed takes the protection with it, so there is less to expect then.
     let keepers = dice.roll(8) == 0;
@@ -144,7 +146,6 @@ fn round(seed: u64, tally: &mut Tally) {
     let supervisor = json!({ "watch": "200ms", "drainTimeout": "5m" });
     let kinds = [&Kind::ALL[..], &[Kind::Idle; 10]].concat();
     let setting = Setting::start(&place, &supervisor, None, "", &kinds);
-    tally.connections += kinds.len() as u64;
     let commands = Vec::new();
     let [loaded, recovering, orphaned] = [false; 3];
     let mut round = Round { setting, dice, commands, kills: 0, loaded, recovering, orphaned };
@@ -168,37 +169,56 @@ fn round(seed: u64, tally: &mut Tally) {
         () => Allowed::Nothing,
     };
     let (complaints, resets) = setting.finish(allowed);
-    tally.rounds += 1;
-    tally.kills += kills;
-    tally.resets += resets;
-    tally.complaints.extend(complaints);
+    Tally { rounds: 1, kills, connections: kinds.len() as u64, resets, complaints }
 }
 
-/// Rounds until there were so many kills, or for so long.
+/// Rounds until there were so many kills, or for so long; several at a time, because most of one
+/// is waiting.
 pub(super) fn run(seed: u64, kills: u64, limit: Duration) -> Tally {
     let start = Instant::now();
-    let mut tally = Tally::default();
-    let mut seed = seed;
-    while tally.kills < kills && start.elapsed() < limit {
-        let known = tally.complaints.len();
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let mut tally = tally.clone();
-            round(seed, &mut tally);
-            tally
-        }));
-        match outcome {
-            Ok(after) => tally = after,
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                tally.complaints.push(text.unwrap_or_else(|| "panicked".into()));
-            }
+    let total = Mutex::new(Tally::default());
+    // The first round has the seed itself, so that one that failed can be asked for.
+    let seeds = Mutex::new((seed, Dice::new(seed)));
+    std::thread::scope(|scope| {
+        for _ in 0..ROUNDS_AT_ONCE {
+            scope.spawn(|| {
+                while total.lock().unwrap().kills < kills && start.elapsed() < limit {
+                    let seed = {
+                        let (next, dice) = &mut *seeds.lock().unwrap();
+                        std::mem::replace(next, dice.roll(u64::MAX))
+                    };
+                    total.lock().unwrap().add(seed, play(seed));
+                }
+            });
         }
-        for complaint in &mut tally.complaints[known..] {
-            *complaint = format!("BATON_TORTURE_SEED={seed}: {complaint}");
+    });
+    total.into_inner().unwrap()
+}
+
+/// A round; a panic in it is a complaint.
+fn play(seed: u64) -> Tally {
+    std::panic::catch_unwind(|| round(seed)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let complaints = vec![text.unwrap_or_else(|| "panicked".into())];
+        Tally { rounds: 1, complaints, ..Tally::default() }
+    })
+}
+
+impl Tally {
+    fn add(&mut self, seed: u64, round: Self) {
+        let Self { rounds, kills, connections, resets, complaints } = round;
+        self.rounds += rounds;
+        self.kills += kills;
+        self.connections += connections;
+        self.resets += resets;
+        for complaint in complaints {
+            println!("BATON_TORTURE_SEED={seed}: {complaint}");
+            self.complaints.push(format!("BATON_TORTURE_SEED={seed}: {complaint}"));
         }
-        seed = Dice::new(seed).roll(u64::MAX);
+        if self.rounds.is_multiple_of(20) {
+            println!("{} rounds, {} kills, {} resets", self.rounds, self.kills, self.resets);
+        }
     }
-    tally
 }
 
 fn wanted(name: &str) -> Option<u64> {
@@ -214,9 +234,8 @@ pub(super) fn seed() -> u64 {
 }
 
 #[test]
-#[ignore = "connections do not outlive a killed worker yet"]
 fn a_few_rounds_of_anything_at_any_moment() {
-    let tally = run(seed(), 12, Duration::from_secs(30));
+    let tally = run(seed(), 10, Duration::from_secs(20));
     println!("{tally:?}");
     assert!(tally.complaints.is_empty(), "{:#?}", tally.complaints);
 }
@@ -230,5 +249,4 @@ fn two_thousand_kills_at_any_moment() {
     let tally = run(seed, kills, Duration::MAX);
     println!("seed {seed}: {tally:?}");
     assert!(tally.complaints.is_empty(), "{:#?}", tally.complaints);
-    assert!(tally.kills >= kills);
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use baton_handoff::faults;
 use baton_handoff::keeper::{KeeperClient, KeeperError, MAX_NUMBERS};
 use baton_handoff::table::{Endpoint, Entry, Identity, PipeNumbers, Remains, State, TableError};
 use tokio::time::timeout;
@@ -104,6 +105,7 @@ pub async fn recover(
             }
         }
     }
+    faults::point("recover.opened");
     for number in 0..estates.len() {
         let others = estates.iter().enumerate().filter(|(other, _)| *other != number);
         let mut elsewhere = HashMap::new();
@@ -118,6 +120,7 @@ pub async fn recover(
             report.failures.push(error);
         }
     }
+    faults::point("recover.settled");
     for estate in estates {
         if let Err(error) = answered(estate.keeper.exit()).await {
             report.failures.push(error);
@@ -234,6 +237,7 @@ impl Estate {
         let numbers: Vec<RawFd> = batch.iter().flat_map(Candidate::numbers).collect();
         let mut arrived: HashMap<RawFd, OwnedFd> =
             answered(self.keeper.fetch(&numbers)).await?.into_iter().collect();
+        faults::point("recover.fetched");
         let mut rescued = Vec::with_capacity(batch.len());
         let mut lost = Vec::new();
         for candidate in batch {
@@ -254,6 +258,7 @@ impl Estate {
         self.reset(&lost, owned, report).await?;
         report.resumed += u64::try_from(rescued.len()).unwrap_or(u64::MAX);
         deliver(rescued).await;
+        faults::point("recover.delivered");
         for candidate in batch {
             remains.release(candidate.slot)?;
         }

@@ -92,6 +92,7 @@ impl Giver {
                     continue;
                 }
                 any = true;
+                baton_handoff::faults::point("migrate.frozen");
                 self.ship(&mut exporter, lifted, begun, told).await?;
             }
             told.waiting = waiting;

@@ -58,6 +58,9 @@ struct Round<'p> {
     /// Commands that run beside the blows.
     commands: Vec<Child>,
     kills: u64,
+    /// Workers among them, and how many there may be.
+    slain: u64,
+    most_slain: u64,
     /// A worker was killed.
     loaded: bool,
     /// And it is not known that its connections have been recovered.
@@ -93,9 +96,10 @@ impl Round<'_> {
         let sides = if keepers { 12 } else { 10 };
         match self.dice.roll(sides) {
             0..=3 => {
-                if let Some(worker) = self.pick(WORKER) {
+                if let Some(worker) = self.pick(WORKER).filter(|_| self.slain < self.most_slain) {
                     strike(worker.pid, Signal::SIGKILL);
                     self.kills += 1;
+                    self.slain += 1;
                     (self.loaded, self.recovering) = (true, true);
                 }
             }
@@ -142,13 +146,27 @@ fn round(seed: u64) -> Tally {
     let mut dice = Dice::new(seed);
     // A keeper that is killed takes the protection with it, so there is less to expect then.
     let keepers = dice.roll(8) == 0;
+    // The third of workers that die one soon after the other is not given what the others left:
+    // it may be what they died of.
+    let (poison, slain) = (dice.roll(4) == 0, 0);
+    let most_slain = if poison { BLOWS } else { 2 };
     let place = Place::new();
     let supervisor = json!({ "watch": "200ms", "drainTimeout": "5m" });
     let kinds = [&Kind::ALL[..], &[Kind::Idle; 10]].concat();
     let setting = Setting::start(&place, &supervisor, None, "", &kinds);
     let commands = Vec::new();
     let [loaded, recovering, orphaned] = [false; 3];
-    let mut round = Round { setting, dice, commands, kills: 0, loaded, recovering, orphaned };
+    let mut round = Round {
+        setting,
+        dice,
+        commands,
+        kills: 0,
+        slain,
+        most_slain,
+        loaded,
+        recovering,
+        orphaned,
+    };
     for _ in 0..BLOWS {
         if round.dice.roll(2) == 0 {
             round.start("upgrade");
@@ -164,7 +182,7 @@ fn round(seed: u64) -> Tally {
     setting.wait_settled();
     let allowed = match () {
         () if keepers => Allowed::Unprotected,
-        () if orphaned => Allowed::Resets,
+        () if orphaned || poison => Allowed::Resets,
         () if loaded => Allowed::Loaded,
         () => Allowed::Nothing,
     };

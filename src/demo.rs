@@ -1,4 +1,5 @@
-//! `baton demo`: a live gateway, reloaded, upgraded and killed under load, and what was lost.
+//! `baton demo`: a live gateway, reloaded, upgraded, given a bad new version and killed under load,
+//! and what was lost.
 //!
 //! Everything is embedded: two small upstreams and the load run in this process, a supervisor and
 //! its worker are started from this very binary, on free loopback ports and in a directory of
@@ -35,7 +36,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Takes about ten seconds. Exit code 0 only if nothing was lost that this release promises."
+    after_help = "Takes about fifteen seconds. Exit code 0 only if nothing was lost that this release promises."
 )]
 pub(crate) struct DemoArgs {
     /// Print the result as JSON.
@@ -81,18 +82,23 @@ async fn show(talk: bool) -> anyhow::Result<Vec<Step>> {
     tokio::time::sleep(SETTLE).await;
     steps.push(Step::of("reload", &ledger, Promise::Everything));
 
-    say("upgrade: a new worker process takes the listeners over")?;
+    say("upgrade: a new worker takes everything over, then the supervisor replaces itself")?;
     ledger.reset();
-    gateway.upgrade().await?;
+    say(&format!("  {}", gateway.upgrade().await?))?;
     tokio::time::sleep(SETTLE).await;
     steps.push(Step::of("upgrade", &ledger, Promise::Everything));
 
+    say("a bad new version: one that dies right after it has taken over")?;
+    ledger.reset();
+    say(&format!("  {}", gateway.fail_upgrade().await?))?;
+    tokio::time::sleep(SETTLE).await;
+    steps.push(Step::of("bad version", &ledger, Promise::Kill));
+
     say("kill -9 of the serving worker")?;
-    load.settle_on_serving_worker().await?;
     ledger.reset();
     gateway.kill_worker().await?;
     tokio::time::sleep(SETTLE).await;
-    steps.push(Step::of("kill -9", &ledger, Promise::Listeners));
+    steps.push(Step::of("kill -9", &ledger, Promise::Kill));
 
     ledger.reset();
     load.finish().await;

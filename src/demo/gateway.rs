@@ -6,8 +6,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use baton_supervisor::control::client::{ClientError, Conversation};
-use baton_supervisor::control::protocol::{Request, Response, Status, WorkerRole};
+use baton_supervisor::control::client::Conversation;
+use baton_supervisor::control::protocol::{Done, Request, Response, Status, WorkerRole};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -18,6 +18,7 @@ use tokio::task::spawn_blocking;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at the status.
 const LOOK: Duration = Duration::from_millis(20);
+const UPGRADE: Request = Request::Upgrade { binary: None, force: false };
 
 /// A running supervisor, in a directory that goes with it.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ impl Gateway {
             .stderr(log)
             .spawn()?;
         let gateway = Self { dir, entry, upstreams, supervisor };
-        gateway.serving_other_than(None).await?;
+        gateway.seen("serves", serving).await?;
         Ok(gateway)
     }
 
@@ -60,60 +61,81 @@ impl Gateway {
     pub(crate) async fn reload(&mut self) -> anyhow::Result<()> {
         self.upstreams.reverse();
         write_config(&self.dir, self.entry, &self.upstreams)?;
-        self.transition(Request::Reload).await
+        self.succeed(Request::Reload).await?;
+        Ok(())
     }
 
-    /// Replaces the worker by a new process of the same binary.
-    pub(crate) async fn upgrade(&self) -> anyhow::Result<()> {
-        self.transition(Request::Upgrade { binary: None, force: false }).await
+    /// Replaces worker and supervisor by new processes of the same binary; says how it went.
+    pub(crate) async fn upgrade(&self) -> anyhow::Result<String> {
+        Ok(self.succeed(UPGRADE).await?.message)
+    }
+
+    /// Begins an upgrade and kills the new worker as soon as it serves and is watched; says how it
+    /// went.
+    pub(crate) async fn fail_upgrade(&self) -> anyhow::Result<String> {
+        let upgrade = self.transition(UPGRADE);
+        let kill_watched = async {
+            let pid = self.seen("is being watched", watched).await?;
+            kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGKILL)?;
+            anyhow::Ok(())
+        };
+        let (done, killed) = tokio::join!(upgrade, kill_watched);
+        killed?;
+        let done = done?;
+        ensure!(!done.ok, "an upgrade to a worker that died is said to have gone well");
+        Ok(done.message)
     }
 
     /// Kills the serving worker and waits until another one serves.
     pub(crate) async fn kill_worker(&self) -> anyhow::Result<()> {
-        let pid = self.serving_other_than(None).await?;
+        let pid = self.seen("serves", serving).await?;
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGKILL)?;
-        self.serving_other_than(Some(pid)).await?;
+        let other = |status: &Status| serving(status).filter(|serving| *serving != pid);
+        self.seen("serves again", other).await?;
         Ok(())
     }
 
     /// Ends it and removes its directory.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
-        self.transition(Request::Stop).await?;
+        self.succeed(Request::Stop).await?;
         let status = self.supervisor.wait().await?;
         ensure!(status.success(), "the supervisor ended with {status}");
         Ok(())
     }
 
-    async fn transition(&self, request: Request) -> anyhow::Result<()> {
+    async fn succeed(&self, request: Request) -> anyhow::Result<Done> {
+        let done = self.transition(request).await?;
+        ensure!(done.ok, "{}: {}", done.message, done.problems.join("; "));
+        Ok(done)
+    }
+
+    async fn transition(&self, request: Request) -> anyhow::Result<Done> {
         let dir = runtime_dir(&self.dir);
         spawn_blocking(move || {
             let mut conversation = Conversation::start(&dir, &request)?;
             conversation.set_patience(PATIENCE)?;
             loop {
-                match conversation.next_response() {
-                    Ok(Response::Progress { .. }) => {}
-                    Ok(Response::Done(done)) if done.ok => return Ok(()),
-                    Ok(Response::Done(done)) => {
-                        bail!("{}: {}", done.message, done.problems.join("; "))
-                    }
-                    Ok(Response::Status(_) | Response::Answer { .. }) => {
+                match conversation.next_response()? {
+                    Response::Progress { .. } => {}
+                    Response::Done(done) => return Ok(done),
+                    Response::Status(_) | Response::Answer { .. } => {
                         bail!("the supervisor answered with something else")
                     }
-                    Err(ClientError::Ended(_)) if request == Request::Stop => return Ok(()),
-                    Err(error) => return Err(error.into()),
                 }
             }
         })
         .await?
     }
 
-    /// Waits until a worker other than `old` serves; returns its process id.
-    async fn serving_other_than(&self, old: Option<u32>) -> anyhow::Result<u32> {
+    /// Waits until the status shows a worker that `wanted` is looking for; returns its process id.
+    async fn seen(
+        &self,
+        what: &str,
+        wanted: impl Fn(&Status) -> Option<u32>,
+    ) -> anyhow::Result<u32> {
         let look = async {
             loop {
-                if let Some(pid) = self.status().await.as_ref().and_then(serving)
-                    && Some(pid) != old
-                {
+                if let Some(pid) = self.status().await.as_ref().and_then(&wanted) {
                     return pid;
                 }
                 tokio::time::sleep(LOOK).await;
@@ -121,7 +143,7 @@ impl Gateway {
         };
         tokio::time::timeout(PATIENCE, look).await.with_context(|| {
             let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-            format!("no worker serves after {PATIENCE:?}; the supervisor's log:\n{log}")
+            format!("no worker {what} after {PATIENCE:?}; the supervisor's log:\n{log}")
         })
     }
 
@@ -169,7 +191,7 @@ fn write_config(dir: &Path, entry: SocketAddr, upstreams: &[SocketAddr]) -> anyh
     let targets: Vec<_> = upstreams.iter().map(|address| json!({ "address": address })).collect();
     let config = json!({
         "log": { "level": "info" },
-        "supervisor": { "watch": "1s", "drainTimeout": "60s" },
+        "supervisor": { "watch": "3s", "drainTimeout": "60s", "workerThreads": 2 },
         "rules": [{
             "name": "demo", "listen": entry, "mode": "forward", "targets": targets,
             "maxConnectionsPerIP": 4096,
@@ -181,4 +203,10 @@ fn write_config(dir: &Path, entry: SocketAddr, upstreams: &[SocketAddr]) -> anyh
 
 fn serving(status: &Status) -> Option<u32> {
     status.workers.iter().find(|worker| worker.role == WorkerRole::Serving).map(|worker| worker.pid)
+}
+
+/// The new worker of an upgrade, once its connections have moved and it is on probation.
+fn watched(status: &Status) -> Option<u32> {
+    status.transition.as_ref().filter(|transition| transition.phase == "watch")?;
+    serving(status)
 }

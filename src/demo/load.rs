@@ -1,6 +1,6 @@
 //! The load: live connections whose streams are checked byte by byte, and a connect storm.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -21,10 +21,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// All tasks of the load.
 #[derive(Debug)]
 pub(crate) struct Load {
-    entry: SocketAddr,
-    ledger: Rc<Ledger>,
     stop: Rc<Cell<bool>>,
-    streams: RefCell<Vec<JoinHandle<()>>>,
+    streams: Vec<JoinHandle<()>>,
     callers: Vec<JoinHandle<()>>,
 }
 
@@ -38,10 +36,8 @@ impl Load {
     ) -> anyhow::Result<Self> {
         let stop = Rc::new(Cell::new(false));
         let load = Self {
-            entry,
-            ledger: Rc::clone(&ledger),
             stop: Rc::clone(&stop),
-            streams: RefCell::new(open(entry, streams, &ledger, &stop).await),
+            streams: open(entry, streams, &ledger, &stop).await,
             callers: (0..callers)
                 .map(|_| spawn_local(storm(entry, Rc::clone(&ledger), Rc::clone(&stop))))
                 .collect(),
@@ -50,24 +46,10 @@ impl Load {
         Ok(load)
     }
 
-    /// Ends every stream and opens as many new ones, which the serving worker gets.
-    pub(crate) async fn settle_on_serving_worker(&self) -> anyhow::Result<()> {
-        let broken = self.ledger.broken.get();
-        let old = self.streams.take();
-        let count = old.len();
-        for task in old {
-            task.abort();
-        }
-        let fresh = open(self.entry, count, &self.ledger, &self.stop).await;
-        self.streams.replace(fresh);
-        anyhow::ensure!(self.ledger.broken.get() == broken, "new streams broke at once");
-        Ok(())
-    }
-
     /// Ends the load: streams by a half-close whose echo is awaited.
     pub(crate) async fn finish(self) {
         self.stop.set(true);
-        for task in self.streams.take().into_iter().chain(self.callers) {
+        for task in self.streams.into_iter().chain(self.callers) {
             // A task that panicked has already failed the demo through its own message.
             let _ended = task.await;
         }

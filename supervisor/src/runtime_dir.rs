@@ -10,13 +10,21 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use baton_handoff::message::WorkerId;
-use nix::unistd::Uid;
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, Uid};
 
 /// The control socket's file name.
 pub const CONTROL_SOCKET: &str = "control.sock";
 const LOCK_FILE: &str = "lock";
+
+/// How long a lock is waited for whose holder is dead. A process that it was just starting has a
+/// copy until it runs its program, which takes a moment, and longer on a busy machine.
+const HEIR_PATIENCE: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Longest path a Unix socket address can hold, without the terminating NUL (unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
@@ -104,15 +112,20 @@ impl RuntimeDir {
             .custom_flags(nix::libc::O_NOFOLLOW)
             .open(path.join(LOCK_FILE))
             .map_err(io_error("open the lock"))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(RuntimeDirError::Locked {
-                    path: path.into(),
-                    holder: holder(&mut lock),
-                });
+        let patience = Instant::now() + HEIR_PATIENCE;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(source)) => return Err(io_error("lock it")(source)),
             }
-            Err(TryLockError::Error(source)) => return Err(io_error("lock it")(source)),
+            let holder = holder(&mut lock).map_err(io_error("read the lock"))?;
+            if holder.is_none_or(|pid| !is_dead(pid)) || Instant::now() >= patience {
+                let holder =
+                    holder.map_or_else(|| "pid unknown".into(), |pid| format!("pid {pid}"));
+                return Err(RuntimeDirError::Locked { path: path.into(), holder });
+            }
+            std::thread::sleep(LOOK_AGAIN);
         }
         lock.set_len(0)
             .and_then(|()| lock.rewind())
@@ -215,12 +228,19 @@ fn adoption_socket(worker: WorkerId) -> String {
     format!("worker-{}.sock", worker.0)
 }
 
-fn holder(lock: &mut File) -> String {
-    let mut text = String::new();
-    match lock.take(32).read_to_string(&mut text) {
-        Ok(_) if !text.trim().is_empty() => format!("pid {}", text.trim()),
-        Ok(_) | Err(_) => "pid unknown".into(),
-    }
+/// The process that says it is the instance; `None` where the file does not say.
+fn holder(lock: &mut File) -> io::Result<Option<Pid>> {
+    let mut text = Vec::new();
+    lock.rewind()?;
+    lock.take(32).read_to_end(&mut text)?;
+    let pid = str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+    Ok(pid.map(Pid::from_raw))
+}
+
+/// Whether there is no such process here. One of another namespace looks dead, and is waited for in
+/// vain.
+fn is_dead(pid: Pid) -> bool {
+    pid.as_raw() > 0 && kill(pid, None) == Err(Errno::ESRCH)
 }
 
 #[cfg(test)]
@@ -242,11 +262,30 @@ mod tests {
         drop(first);
         // A process that a neighbouring test is just starting holds a copy of the lock for a
         // moment.
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         while let Err(error) = RuntimeDir::open(&path) {
             assert!(start.elapsed().as_secs() < 60, "{error}");
             std::thread::yield_now();
         }
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_a_dead_instance_has_left_for_a_moment_is_waited_for() {
+        let path = scratch("heir");
+        let first = RuntimeDir::open(&path).unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let dead = child.id();
+        child.wait().unwrap();
+        fs::write(path.join(LOCK_FILE), format!("{dead}\n")).unwrap();
+        // Its last copy goes while the other one is waiting.
+        let heir = std::thread::spawn({
+            let path = path.clone();
+            move || RuntimeDir::open(&path).map(|_| ())
+        });
+        std::thread::yield_now();
+        drop(first);
+        heir.join().unwrap().unwrap();
         fs::remove_dir_all(&path).unwrap();
     }
 

@@ -37,6 +37,8 @@ pub(super) struct Said {
 #[derive(Debug)]
 pub(super) struct Moves {
     current: Option<Move>,
+    /// A recovery that was begun; one after the other, for each has to know what is served here.
+    recovery: Option<JoinHandle<()>>,
     /// How many there were.
     count: u32,
     say: mpsc::UnboundedSender<Said>,
@@ -78,7 +80,7 @@ struct Signs {
 impl Moves {
     pub(super) fn new() -> Self {
         let (say, said) = mpsc::unbounded_channel();
-        Self { current: None, count: 0, say, said }
+        Self { current: None, recovery: None, count: 0, say, said }
     }
 
     /// Waits for something to be said.
@@ -116,7 +118,7 @@ async fn ended(task: Option<JoinHandle<()>>) {
     if let Some(task) = task
         && let Err(error) = task.await
     {
-        tracing::error!(%error, "a move has broken off");
+        tracing::error!(%error, "a move or a recovery has broken off");
     }
 }
 
@@ -185,11 +187,13 @@ impl Worker<'_> {
         let (hands, series) = (service.hands(), service.move_series());
         let teller = self.moves.teller(self.asked);
         let before = self.moves.bereave(recover);
+        let earlier = self.moves.recovery.take();
         let sources = sources(recover, descriptors, net::now());
-        spawn_local(async move {
+        self.moves.recovery = Some(spawn_local(async move {
+            ended(earlier).await;
             ended(before).await;
             rescue::run(sources, &hands, &series, &teller).await;
-        });
+        }));
     }
 
     /// Says that nothing is recovered.

@@ -14,6 +14,7 @@ use nix::sys::socket::{
 use nix::unistd::Pid;
 
 use super::calls;
+use crate::net::testing::eventually;
 
 /// One end of a blocking packet socket that carries lines and descriptors.
 #[derive(Debug)]
@@ -85,9 +86,19 @@ impl Spawned {
         Self { process, line: Line(near) }
     }
 
-    /// Stops it where it is.
+    /// Stops it where it is; returns when each of its threads stands still.
     pub(crate) fn stop(&self) {
-        kill(Pid::from_raw(self.process.id().cast_signed()), Signal::SIGSTOP).unwrap();
+        let pid = self.process.id();
+        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGSTOP).unwrap();
+        eventually("every thread is stopped", || {
+            let mut tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+            tasks.all(|task| {
+                let stat = std::fs::read_to_string(task.unwrap().path().join("stat"));
+                stat.is_ok_and(|stat| {
+                    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+                })
+            })
+        });
     }
 
     /// `kill -9`, and waits until it is dead.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use baton_handoff::table::{Slot, State};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::Account;
 use crate::migrate::{Newcomer, Parcel};
@@ -47,8 +47,8 @@ pub(crate) struct Lifted {
 /// What became of a connection that was to move.
 #[derive(Debug)]
 pub(crate) enum Fate {
-    /// It is another process's.
-    Moved,
+    /// It is another process's. The sign is dropped when nothing here counts for it any more.
+    Moved(mpsc::Sender<()>),
     /// It stays, as it was.
     Stays(Box<Frozen>),
 }
@@ -204,21 +204,23 @@ impl Away {
             .map_err(|Lifted { parcel, fate }| Returned { frozen: parcel.frozen, told: fate })
     }
 
-    /// Waits for word.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Fate> {
-        // Whoever moves it always says; should it be gone, so is the connection.
-        Poll::Ready(ready!(Pin::new(&mut self.fate).poll(cx)).unwrap_or(Fate::Moved))
+    /// Waits for word; `None` when whoever moves it is gone, and with it the connection.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Fate>> {
+        Poll::Ready(ready!(Pin::new(&mut self.fate).poll(cx)).ok())
     }
 
     /// Serves it on, or lets go of its place here.
-    pub(super) fn finish(self, fate: Fate) -> Option<Relayed> {
+    pub(super) fn finish(self, fate: Option<Fate>) -> Option<Relayed> {
         let Self { fate: _, slot, control, account, carried, listed } = self;
         match fate {
-            Fate::Moved => {
+            Some(Fate::Moved(sign)) => {
                 account.moved_away();
+                drop((slot, account, carried, listed));
+                drop(sign);
                 None
             }
-            Fate::Stays(frozen) => {
+            None => None,
+            Some(Fate::Stays(frozen)) => {
                 Relayed::resume(*frozen, slot, control, account, carried, listed)
             }
         }

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use baton_handoff::message::{MAX_OFFERED, Migrated, ToSupervisor};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{MoveSeries, Signs, Teller};
 use crate::flow::Moment;
@@ -123,13 +123,14 @@ impl Giver {
             lifted.into_iter().map(|Lifted { parcel, fate }| (parcel, fate)).unzip();
         let Shipment { kept, failure } = exporter.ship(parcels).await;
         let pause = net::now().since(begun);
+        let (sign, mut signs) = mpsc::channel(1);
         for (parcel, fate) in kept.into_iter().zip(fates) {
             self.series.pause.observe(pause);
             let (fate, decided) = match parcel {
                 None => {
                     told.moved += 1;
                     self.series.moved.inc();
-                    (fate, Fate::Moved)
+                    (fate, Fate::Moved(sign.clone()))
                 }
                 Some(Parcel { frozen, .. }) => {
                     told.kept += 1;
@@ -142,6 +143,9 @@ impl Giver {
                 frozen.reset();
             }
         }
+        // Until then a shard takes what has moved for its own, and so would a recovery.
+        drop(sign);
+        while signs.recv().await.is_some() {}
         let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
         told.longest_pause_us = told.longest_pause_us.max(pause_us);
         failure.map_or(Ok(()), |failure| Err(failure.into()))

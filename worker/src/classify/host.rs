@@ -1,7 +1,7 @@
 //! The host a client asks for, in whatever it speaks: the key of `hash` by host.
 //!
 //! The first byte tells the protocols apart. A TLS record is read for the server name of its
-//! ClientHello ([`tls`](super::tls)), anything that can be an HTTP/1 request for its `Host`
+//! ClientHello ([`tls`]), anything that can be an HTTP/1 request for its `Host`
 //! ([`head`]). Everything else names no host, which is told with the first byte that shows it: the
 //! rule then goes by the client's address. Nothing is decrypted, changed or checked beyond that.
 //!

@@ -8,7 +8,7 @@
 
 mod cast;
 mod edges;
-mod family;
+pub(crate) mod family;
 mod matrix;
 mod part;
 mod random;

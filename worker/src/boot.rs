@@ -303,6 +303,9 @@ impl<'l> Worker<'l> {
                     if let Some(service) = &self.service {
                         service.tick();
                     }
+                    if self.lifeline.has_lost_its_keeper() {
+                        return Some(Event::KeeperLost);
+                    }
                 }
                 Some(Event::Tick)
             }

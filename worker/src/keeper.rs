@@ -53,7 +53,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 pub use watch::PATIENCE;
@@ -67,6 +67,8 @@ const RESERVED: u64 = 8192;
 #[derive(Debug)]
 pub struct Keeper {
     pid: Pid,
+    /// It was found dead and reaped.
+    ended: bool,
     /// Not owned: it is the child's, and closing it would end the child's usefulness.
     socket: RawFd,
     /// The same with its pidfd of this process.
@@ -110,7 +112,10 @@ impl Keeper {
         }
         match cloned {
             Ok(None) => child::run(socket, worker, other_end),
-            Ok(Some(pid)) => Ok((Self { pid: Pid::from_raw(pid), socket, worker, cookie }, far)),
+            Ok(Some(pid)) => {
+                let pid = Pid::from_raw(pid);
+                Ok((Self { pid, ended: false, socket, worker, cookie }, far))
+            }
             Err(error) => {
                 calls::close(socket);
                 calls::close(worker);
@@ -131,26 +136,48 @@ impl Keeper {
         calls::cookie(self.socket) == Some(self.cookie)
     }
 
+    /// Whether the child has ended, which it does not by itself while the worker lives: somebody
+    /// has killed it. True once; then [`Keeper::dismiss`] is what is left to do.
+    #[must_use]
+    pub fn has_ended(&mut self) -> bool {
+        if self.ended {
+            return false;
+        }
+        self.ended = match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => false,
+            Ok(_) | Err(_) => true,
+        };
+        self.ended
+    }
+
     /// Ends the child: this process ends in order and has no connection left, or has another one.
     ///
     /// # Errors
     /// What `kill` and `waitpid` report; a child that is gone already is none.
     pub fn dismiss(self) -> io::Result<()> {
-        match kill(self.pid, Signal::SIGKILL) {
-            Ok(()) | Err(Errno::ESRCH) => {}
-            Err(error) => return Err(error.into()),
-        }
-        loop {
-            match waitpid(self.pid, None) {
-                Ok(_) | Err(Errno::ECHILD) => break,
-                Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+        // The number of one that was reaped may be another process's by now.
+        if !self.ended {
+            end(self.pid)?;
         }
         // Nobody uses them any more, and a worker that lives on would keep them for ever.
         calls::close(self.socket);
         calls::close(self.worker);
         Ok(())
+    }
+}
+
+/// Kills and reaps a child.
+fn end(pid: Pid) -> io::Result<()> {
+    match kill(pid, Signal::SIGKILL) {
+        Ok(()) | Err(Errno::ESRCH) => {}
+        Err(error) => return Err(error.into()),
+    }
+    loop {
+        match waitpid(pid, None) {
+            Ok(_) | Err(Errno::ECHILD) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

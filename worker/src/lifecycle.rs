@@ -92,6 +92,8 @@ pub(crate) enum Event {
     ServiceFailed(Generation, String),
     /// A signal asks the process to end at once.
     Terminate,
+    /// Somebody has killed the keeper.
+    KeeperLost,
     /// Something only a new process can repair.
     Broken,
 }
@@ -280,6 +282,10 @@ impl Lifecycle {
             Event::Empty => self.empty(),
             Event::ServiceFailed(generation, problem) => self.service_failed(generation, problem),
             Event::Terminate => self.drain(Duration::ZERO, now),
+            Event::KeeperLost => vec![
+                Action::Warn("the keeper was killed; another one takes its place".to_owned()),
+                Action::RenewLifeline,
+            ],
             Event::Broken => {
                 self.phase = Phase::Done;
                 vec![Action::Exit(1)]

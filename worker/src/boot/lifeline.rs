@@ -84,7 +84,13 @@ impl Lifeline {
         }
     }
 
-    /// A new keeper for a new supervisor: the old one's socket went with the old supervisor.
+    /// Whether the keeper was found killed just now.
+    pub(super) fn has_lost_its_keeper(&mut self) -> bool {
+        self.keeper.as_mut().is_some_and(Keeper::has_ended)
+    }
+
+    /// A new keeper: for a new supervisor, because the old one's socket went with the old
+    /// supervisor, or because the old one was killed.
     pub(super) fn renew(&mut self) {
         if !self.holds() || self.far.is_some() {
             return;

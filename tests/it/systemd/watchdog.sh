@@ -25,7 +25,7 @@ until_ok replaced
 main=$(main_pid)
 kill -KILL "$main"
 until_ok replaced
-only_ours() { [[ $(pgrep -c '^baton') -eq 2 ]]; }
+only_ours() { [[ $(pgrep -cx baton-worker) -eq 1 && $(pgrep -cx baton-keeper) -eq 1 ]]; }
 until_ok only_ours
 systemctl stop baton.service || fail "stop"
 echo passed

@@ -48,7 +48,6 @@ fn deserted(boss: &mut Boss) {
 }
 
 #[test]
-#[ignore = "once it did not end: the cause is not known yet"]
 fn every_byte_arrives_however_often_connections_move() {
     let upstream = Upstream::echo();
     let mut here = Boss::greeted();

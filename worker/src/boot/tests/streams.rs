@@ -129,8 +129,7 @@ fn write(mut stream: &TcpStream, style: Style, shared: &Shared) -> io::Result<u6
         }
         Style::Slow => {
             stream.set_write_timeout(Some(std::time::Duration::from_millis(200)))?;
-            // More than all buffers on the way take, so this ends when nothing more is taken.
-            sent = flood(stream, sent)?;
+            sent = flood(stream, sent, over)?;
             stream.set_write_timeout(None)?;
         }
         Style::HalfClosed(len) => {
@@ -149,15 +148,16 @@ fn write(mut stream: &TcpStream, style: Style, shared: &Shared) -> io::Result<u6
     Ok(sent)
 }
 
-/// Writes until the queue stays full.
-fn flood(mut stream: &TcpStream, mut sent: u64) -> io::Result<u64> {
-    loop {
+/// Writes until the queue stays full, or it is over: from then on it is read, and never full.
+fn flood(mut stream: &TcpStream, mut sent: u64, over: impl Fn() -> bool) -> io::Result<u64> {
+    while !over() {
         match stream.write(&chunk(sent, 64 << 10)) {
             Ok(count) => sent += count as u64,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
             Err(error) => return Err(error),
         }
     }
+    Ok(sent)
 }
 
 fn read(mut stream: TcpStream, style: Style, shared: &Shared) -> io::Result<u64> {

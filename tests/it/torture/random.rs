@@ -252,7 +252,6 @@ pub(super) fn seed() -> u64 {
 }
 
 #[test]
-#[ignore = "some of its expectations are still too strict: see docs/torture.md"]
 fn a_few_rounds_of_anything_at_any_moment() {
     let tally = run(seed(), 10, Duration::from_secs(20));
     println!("{tally:?}");

@@ -22,150 +22,22 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use baton_handoff::message::{
-    Drain, Generation, ListenerKey, Migrate, Plan, Prepare, Recover, Refused, Side, Standing,
-    ToSupervisor,
-};
+use baton_handoff::message::{Drain, Generation, ListenerKey, Prepare, Refused, ToSupervisor};
 
 use crate::flow::Moment;
 
+mod action;
+mod event;
 mod moving;
 mod orphan;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use action::Action;
+pub(crate) use event::{Compiled, Event};
+
 /// Generations that may still have connections while a newer one serves.
 pub(crate) const MAX_RETIRED: u32 = 8;
-
-/// What came in, or what the driver has found out.
-#[derive(Debug, Clone)]
-pub(crate) enum Event {
-    /// The supervisor's first message.
-    Hello,
-    /// A configuration to look at; `retired` is the number of generations still draining.
-    Prepare {
-        /// The message.
-        prepare: Prepare,
-        /// Generations still draining.
-        retired: u32,
-    },
-    /// The compiler has finished.
-    Compiled(Generation, Compiled),
-    /// Listening sockets have arrived (the driver keeps the descriptors until `TakeListeners`).
-    Listeners {
-        /// The generation they are for.
-        generation: Generation,
-        /// One a descriptor.
-        keys: Vec<ListenerKey>,
-        /// No more batches follow.
-        last: bool,
-    },
-    /// Serve this generation.
-    Activate(Generation),
-    /// Forget this generation.
-    Abort(Generation),
-    /// Stop accepting.
-    Quiesce,
-    /// End.
-    Drain(Drain),
-    /// Are you there?
-    Ping,
-    /// A second has passed.
-    Tick,
-    /// The control pair was closed by the other side or broke.
-    ControlLost,
-    /// Somebody called who could adopt an orphan; the channel to it takes the control pair's place.
-    Called,
-    /// It is a supervisor, and ours from here on.
-    Adopt,
-    /// It cannot be talked to.
-    Stranger(String),
-    /// Connections are to go to another worker, or come from it (the driver keeps the socket).
-    Migrate(Migrate),
-    /// Connections of dead workers are to be carried on (the driver keeps the descriptors).
-    Recover(Recover),
-    /// Something is to be said about a move or a recovery.
-    Report(ToSupervisor),
-    /// The last connection has ended (only asked for while retiring).
-    Empty,
-    /// A generation could not be put in service; what was serving goes on.
-    ServiceFailed(Generation, String),
-    /// A signal asks the process to end at once.
-    Terminate,
-    /// Somebody has killed the keeper.
-    KeeperLost,
-    /// Something only a new process can repair.
-    Broken,
-}
-
-/// The result of looking at a configuration.
-#[derive(Debug, Clone)]
-pub(crate) enum Compiled {
-    /// It equals the serving one.
-    Unchanged(Plan),
-    /// It can be served with these sockets.
-    Good {
-        /// What to ask the supervisor for.
-        plan: Plan,
-        /// Keys whose sockets the worker already has.
-        held: BTreeSet<ListenerKey>,
-    },
-    /// It is not taken.
-    Bad(Vec<String>),
-}
-
-/// What the driver has to do, in order.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Say who we are.
-    Greet,
-    /// Send this message.
-    Send(ToSupervisor),
-    /// Send a sign of life.
-    Pulse,
-    /// Compile the configuration and report `Compiled`.
-    Compile(Prepare),
-    /// Keep the descriptors that came with the last `Listeners` for the pending generation.
-    TakeListeners,
-    /// Drop the pending generation and every descriptor that only it needed.
-    DropPending,
-    /// Make everything of the pending generation that can be made before it serves; on failure
-    /// report `ServiceFailed` and skip the actions that follow.
-    Build(Generation),
-    /// Publish the built generation and accept for it; failure as with `Build`.
-    Serve(Generation),
-    /// Poll the listeners of the published generation again; failure as with `Serve`.
-    Resume(Generation),
-    /// Deregister every listener.
-    StopAccepting,
-    /// Let the listeners go for good: as long as a copy is held here, clients of an instance that
-    /// is stopping would still be let into the queue.
-    CloseListeners,
-    /// Report `Empty` as soon as no connection lives (at once when none does).
-    WatchEmpty,
-    /// Reset every connection that still lives, then report `Empty`.
-    Cut,
-    /// Tell the supervisor that adopts us how things are, and return the listeners.
-    Account(Standing),
-    /// Give the supervisor what it needs should this process die, if there is such.
-    Lifeline,
-    /// The same for a supervisor that has adopted us: with a keeper that is its own.
-    RenewLifeline,
-    /// Begin to move connections.
-    Move(Migrate),
-    /// Say that no connection is moved.
-    DeclineMove(Side),
-    /// Begin to carry on what dead workers left.
-    Recover(Recover),
-    /// Say that nothing is carried on.
-    DeclineRecovery(Recover),
-    /// Close the channel to whoever called.
-    HangUp,
-    /// End the process with this code.
-    Exit(u8),
-    /// Tell the operator.
-    Warn(String),
-}
 
 /// What the worker is to its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

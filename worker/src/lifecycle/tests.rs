@@ -1,6 +1,6 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
-use baton_handoff::message::{ListenerRole, ListenerWanted};
+use baton_handoff::message::{ListenerRole, ListenerWanted, Plan, Standing};
 use proptest::prelude::*;
 
 use super::*;

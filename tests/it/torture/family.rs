@@ -37,7 +37,13 @@ fn member(pid: u32) -> Option<Member> {
 
 /// Every living process of the instance.
 pub(crate) fn family(instance: &Instance) -> Vec<Member> {
-    instance.processes().into_iter().filter_map(member).collect()
+    let mut members: Vec<_> = instance.processes().into_iter().filter_map(member).collect();
+    let workers: Vec<_> = members.iter().filter(|m| m.name == WORKER).map(|m| m.pid).collect();
+    // A keeper has its worker's name until it runs for the first time.
+    for keeper in members.iter_mut().filter(|m| workers.contains(&m.parent)) {
+        KEEPER.clone_into(&mut keeper.name);
+    }
+    members
 }
 
 /// The keeper of a worker that is alive.

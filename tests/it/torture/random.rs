@@ -58,6 +58,8 @@ struct Round<'p> {
     /// Commands that run beside the blows.
     commands: Vec<Child>,
     kills: u64,
+    /// Who was struck with what, for a complaint.
+    blows: Vec<String>,
     /// Workers among them, and how many there may be.
     slain: u64,
     most_slain: u64,
@@ -92,13 +94,18 @@ impl Round<'_> {
         }
     }
 
+    fn kill(&mut self, member: &Member) {
+        self.blows.push(format!("{} {} killed", member.name, member.pid));
+        strike(member.pid, Signal::SIGKILL);
+        self.kills += 1;
+    }
+
     fn blow(&mut self, keepers: bool) {
         let sides = if keepers { 12 } else { 10 };
         match self.dice.roll(sides) {
             0..=3 => {
                 if let Some(worker) = self.pick(WORKER).filter(|_| self.slain < self.most_slain) {
-                    strike(worker.pid, Signal::SIGKILL);
-                    self.kills += 1;
+                    self.kill(&worker);
                     self.slain += 1;
                     (self.loaded, self.recovering) = (true, true);
                 }
@@ -110,7 +117,9 @@ impl Round<'_> {
                 }
                 // Nobody is left who knows of the dead worker's keeper.
                 self.orphaned |= self.recovering;
-                slay(self.setting.instance.pid());
+                let pid = self.setting.instance.pid();
+                self.blows.push(format!("supervisor {pid} killed"));
+                slay(pid);
                 self.kills += 1;
                 let _killed = self.setting.instance.wait_end();
                 // Between the two a worker may die with nobody to see it.
@@ -119,6 +128,7 @@ impl Round<'_> {
             6..=7 => {
                 let worker = self.pick(WORKER).filter(|_| self.dice.roll(2) == 0);
                 let pid = worker.map_or(self.setting.instance.pid(), |worker| worker.pid);
+                self.blows.push(format!("{pid} stopped"));
                 strike(pid, Signal::SIGSTOP);
                 wait_stopped(pid);
                 self.pause();
@@ -133,8 +143,7 @@ impl Round<'_> {
             }
             _ => {
                 if let Some(keeper) = self.pick(KEEPER) {
-                    strike(keeper.pid, Signal::SIGKILL);
-                    self.kills += 1;
+                    self.kill(&keeper);
                 }
             }
         }
@@ -161,6 +170,7 @@ fn round(seed: u64) -> Tally {
         dice,
         commands,
         kills: 0,
+        blows: Vec::new(),
         slain,
         most_slain,
         loaded,
@@ -174,7 +184,7 @@ fn round(seed: u64) -> Tally {
         round.pause();
         round.blow(keepers);
     }
-    let Round { setting, commands, kills, loaded, orphaned, .. } = round;
+    let Round { setting, commands, kills, blows, loaded, orphaned, .. } = round;
     for mut command in commands {
         let _either = command.wait().unwrap();
     }
@@ -186,7 +196,10 @@ fn round(seed: u64) -> Tally {
         () if loaded => Allowed::Loaded,
         () => Allowed::Nothing,
     };
-    let (complaints, resets) = setting.finish(allowed);
+    let (mut complaints, resets) = setting.finish(allowed);
+    if !complaints.is_empty() {
+        complaints.push(blows.join(", "));
+    }
     Tally { rounds: 1, kills, connections: kinds.len() as u64, resets, complaints }
 }
 
